@@ -1,0 +1,47 @@
+# Every target sets up .venv by itself: a machine needs Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check fix slow bench docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "mqcast needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## build a synthetic retail world, pack it, show what is in it
+	$(BIN)/mqcast demo
+
+test: check  ## lint, types, import contract and the tests
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)  ## ruff, pyright, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+fix: $(READY)  ## let ruff put right what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+slow: $(READY)  ## the long tests
+	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)  ## the benchmarks beside peers (each peer in an environment of its own)
+	$(BIN)/python benchmarks/pack.py
+
+docs: $(READY)  ## the documentation, into site/
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) site dist runs .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,92 @@
+"""Frozen, validated settings; TOML in, TOML out."""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from mqcast.errors import ConfigError, MqcastError
+
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+
+
+def nearest(name: str, candidates: "list[str] | tuple[str, ...]") -> str:
+    """` (did you mean 'price'?)`, or nothing when no candidate is near."""
+    found = difflib.get_close_matches(name.lower(), {c.lower(): c for c in candidates}, n=1, cutoff=0.6)
+    originals = {c.lower(): c for c in candidates}
+    return f" (did you mean {originals[found[0]]!r}?)" if found else ""
+
+
+class Settings(BaseModel):
+    """Frozen settings, checked at birth; what is wrong comes as `error_type`, one line a field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    error_type: ClassVar[type[MqcastError]] = ConfigError
+
+    if not TYPE_CHECKING:  # keep the fields' signature for type checkers
+
+        def __init__(self, **values: Any):
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise self.error_type(self._explain(error)) from None
+
+    @classmethod
+    def _explain(cls, error: ValidationError) -> str:
+        lines = []
+        for problem in error.errors():
+            field = ".".join(str(part) for part in problem["loc"])
+            if problem["type"] == "extra_forbidden":
+                lines.append(f"{cls.__name__} has no setting {field!r}{nearest(field, list(cls.model_fields))}")
+            else:
+                text = problem["msg"].removeprefix("Value error, ")
+                lines.append(f"{cls.__name__}.{field}: {text} (got {problem['input']!r})" if field else text)
+        return "; ".join(lines)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed, checked like any other."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+    @classmethod
+    def from_toml(cls, path: str | Path, table: str | None = None) -> Self:
+        """Read settings from a TOML file, or from one table of it."""
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"no settings file at {path}; write one or check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
+        if table is not None and table not in values:
+            raise ConfigError(f"{path} has no table [{table}]{nearest(table, list(values))}; add it")
+        return cls(**(values[table] if table else values))
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(exclude_none=True, mode="json"))
+
+
+class ScalingConfig(Settings):
+    """How the target is brought to a common scale; see `mqcast.data.scaling`."""
+
+    by: Literal["series", "global", "past_mean", "none"] = "series"
+    log1p: bool = False
+
+
+class WindowConfig(Settings):
+    """How a panel is cut into windows of many creation times."""
+
+    horizon: int = Field(ge=1, description="steps ahead, H")
+    history: int = Field(ge=1, description="steps of context before a window's first creation time")
+    num_fcts: int = Field(ge=1, description="creation times in one window")
+    batch_size: int = Field(default=32, ge=1, description="windows in a batch, over all ranks")
+    min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
+    reach: int = Field(default=0, ge=0, description="steps of calendar beyond both ends of a window, R")
+    aligned: bool = Field(default=True, description="windows of a batch share their dates")
+    partial_horizon: bool = Field(default=True, description="score creation times whose last targets are cut off")
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of input in a window, T."""
+        return self.history + self.num_fcts

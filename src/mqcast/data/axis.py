@@ -1,0 +1,67 @@
+"""The time axis: how dates become steps, and steps dates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.frequency import Frequency
+from mqcast.errors import TimeZoneError
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """A frequency and the zone, if any, whose clock the calendar follows.
+
+    Dates with a zone are counted in UTC where steps are shorter than a day, so that no hour is doubled or lost when
+    clocks change, and by the zone's own calendar otherwise.
+    """
+
+    frequency: Frequency
+    zone: str | None = None
+
+    @classmethod
+    def of(cls, freq: str | None, zone: str | None, times: np.ndarray, series: np.ndarray) -> "TimeAxis":
+        """The axis that `freq` says, or that sorted rows show."""
+        local = wall_times(times, zone) if zone else times
+        if freq is not None:
+            frequency = Frequency.parse(freq)
+            return cls(frequency.anchored(times if frequency.sub_daily else local), zone)
+        within = np.diff(series) == 0
+        frequency = Frequency.infer(local, np.diff(local)[within])
+        if frequency.sub_daily and zone:
+            frequency = Frequency.infer(times, np.diff(times)[within])
+        return cls(frequency, zone)
+
+    @property
+    def in_utc(self) -> bool:
+        return self.zone is not None and self.frequency.sub_daily
+
+    def count(self, times: np.ndarray, kind: pa.DataType, column: str) -> np.ndarray:
+        """UTC or naive microseconds of a column of type `kind`, as this axis counts them."""
+        zone = getattr(kind, "tz", None)
+        if (self.zone is None) != (zone is None) and (self.zone is None or self.in_utc):
+            raise TimeZoneError(
+                f"dates {'with' if zone else 'without'} a time zone beside dates {'without' if zone else 'with'} one",
+                "convert all tables to one time zone",
+                column=column,
+            )
+        return times if zone is None or self.in_utc else wall_times(times, zone)
+
+    def wall(self, times: np.ndarray) -> np.ndarray:
+        """What the clock on the wall shows at times of this axis."""
+        return wall_times(times, self.zone) if self.in_utc and self.zone else times
+
+
+def wall_times(times: np.ndarray, zone: str) -> np.ndarray:
+    """The zone's clock at these UTC microseconds."""
+    stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    return stamps.dt.replace_time_zone(None).cast(pl.Int64).to_numpy().reshape(times.shape)
+
+
+def utc_time(time: int, zone: str) -> int:
+    """The UTC microsecond at which the zone's clock shows `time`, the first one if it does so twice."""
+    stamps = pl.Series([time]).cast(pl.Datetime("us"))
+    utc = stamps.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").dt.convert_time_zone("UTC")
+    return int(utc.cast(pl.Int64).fill_null(time)[0])

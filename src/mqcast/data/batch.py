@@ -1,0 +1,188 @@
+"""Windows of a panel as tensors: B windows, T steps of input (the creation times among them), H horizons, R reach."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mqcast.config import ScalingConfig, WindowConfig
+from mqcast.data.panel import Panel
+from mqcast.data.scaling import BoundScaler, NumberScaler, TargetScaler
+from mqcast.data.windows import WindowPlan, Windows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a network sees of B windows. `span` is T + H, `reach_span` is R + T + H + R, `shared` is 1 or B.
+
+    A creation time t may use `values`, `observed` and the past columns up to t, the known columns up to t + H, and the
+    global columns up to t + H + R. `values` is the target under the transform f, not yet brought to scale, and 0 where
+    it is not observed.
+    """
+
+    values: Float[Tensor, "batch span"]
+    observed: Bool[Tensor, "batch span"]
+    begun: Bool[Tensor, "batch span"]  # the series' first row is not after this step
+    loc: Float[Tensor, "batch time"]
+    scale: Float[Tensor, "batch time"]
+    is_fct: Bool[Tensor, "batch time"]  # this creation time is scored
+    past_number: Float[Tensor, "batch time past_numbers"]
+    past_observed: Bool[Tensor, "batch time past_numbers"]
+    past_category: Int[Tensor, "batch time past_categories"]
+    known_number: Float[Tensor, "batch span known_numbers"]
+    known_category: Int[Tensor, "batch span known_categories"]
+    global_number: Float[Tensor, "shared reach_span global_numbers"]  # holidays, then events
+    global_category: Int[Tensor, "shared reach_span global_categories"]  # calendar, then events
+    static_number: Float[Tensor, "batch static_numbers"]
+    static_category: Int[Tensor, "batch static_categories"]
+    series: Int[Tensor, " batch"]  # numbers in the panel
+    start: Int[Tensor, " batch"]  # step of the first input
+
+    @property
+    def horizon(self) -> int:
+        return self.values.shape[1] - self.loc.shape[1]
+
+    def inputs(self) -> Float[Tensor, "batch time"]:
+        """The scaled target up to each creation time; 0 where it is not observed."""
+        num_steps = self.loc.shape[1]
+        scaled = (self.values[:, :num_steps] - self.loc) / self.scale
+        return torch.where(self.observed[:, :num_steps], scaled, 0.0)
+
+    def targets(self) -> Float[Tensor, "batch horizon time"]:
+        """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale."""
+        return (self._ahead(self.values) - self.loc[:, None]) / self.scale[:, None]
+
+    def is_scored(self) -> Bool[Tensor, "batch horizon time"]:
+        """Which of the targets count in the loss."""
+        return self._ahead(self.observed) & self.is_fct[:, None]
+
+    def _ahead(self, steps: Tensor) -> Tensor:
+        return steps[:, 1:].unfold(1, self.loc.shape[1], 1)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        return replace(self, **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+
+class Assembler:
+    """Turns windows of one panel into batches."""
+
+    def __init__(self, panel: Panel, config: WindowConfig, target: TargetScaler, number: NumberScaler):
+        self.panel, self.config = panel, config
+        self.target: BoundScaler = target.on(panel)
+        self.number = number
+
+    @classmethod
+    def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: int | None = None) -> "Assembler":
+        """An assembler whose scales are fitted on what is not after the time `until`."""
+        return cls(panel, config, TargetScaler.fit(panel, scaling, until), NumberScaler.fit(panel, until))
+
+    def __call__(self, windows: Windows) -> Batch:
+        config, panel = self.config, self.panel
+        num_steps, span = config.num_steps, config.num_steps + config.horizon
+        start = windows.start - config.history
+        steps = start[:, None] + np.arange(span)
+        rows, exists = panel.rows_at(windows.series, start, span)
+        begun = steps >= panel.first_step[windows.series][:, None]
+        visible = exists & (steps <= windows.last_target[:, None])
+        y = np.where(visible, panel.target[rows], np.nan)
+        observed = ~np.isnan(y)
+        loc, scale = self.target.at(windows.series, start, num_steps)
+        fct = steps[:, :num_steps]
+        is_fct = (fct >= windows.first_fct[:, None]) & (fct <= windows.last_fct[:, None])
+        past = rows[:, :num_steps], visible[:, :num_steps, None]
+        past_number = np.where(past[1], panel.arrays["past_number"][past[0]], np.nan)
+        known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
+        global_number, global_category = self._global(windows.series, start, span)
+        return Batch(
+            values=_float(np.where(observed, self.target.scaler.forward(y), 0)),
+            observed=torch.from_numpy(observed),
+            begun=torch.from_numpy(begun),
+            loc=_float(loc),
+            scale=_float(scale),
+            is_fct=torch.from_numpy(is_fct & _any_ahead(observed, config.horizon)),
+            past_number=_float(self.number.forward("past", past_number)),
+            past_observed=torch.from_numpy(~np.isnan(past_number)),
+            past_category=_int(np.where(past[1], panel.arrays["past_category"][past[0]], 0)),
+            known_number=_float(self.number.forward("known", known_number)),
+            known_category=_int(np.where(exists[..., None], panel.arrays["known_category"][rows], 0)),
+            global_number=_float(global_number),
+            global_category=_int(global_category),
+            static_number=_float(self.number.forward("static", panel.arrays["static_number"][windows.series])),
+            static_category=_int(panel.arrays["static_category"][windows.series]),
+            series=_int(windows.series),
+            start=_int(start),
+        )
+
+    def _global(self, series: np.ndarray, start: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
+        """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates."""
+        panel, reach = self.panel, self.config.reach
+        if panel.schema.time_grid == "calendar" and (start == start[0]).all():
+            series, start = series[:1], start[:1]
+        times = panel.times_at(series, start - reach, span + 2 * reach)
+        panel.warn_of_event_reach(int(times.max()))
+        number, category = panel.events_at(times)
+        flags, calendar = panel.calendar.flags(times), panel.calendar.categories(times)
+        number = self.number.forward("event", number)
+        return np.concatenate((flags, number), axis=-1), np.concatenate((calendar, category), axis=-1)
+
+
+def load(
+    plan: WindowPlan,
+    assemble: Assembler,
+    epoch: int,
+    *,
+    first_step: int = 0,
+    rank: int = 0,
+    num_ranks: int = 1,
+    prefetch: int = 2,
+) -> Iterator[Batch]:
+    """An epoch's batches for one rank, assembled ahead of their use by a thread."""
+    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=max(prefetch, 1))
+    stop = threading.Event()
+
+    def put(item: Batch | BaseException | None) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
+
+    def produce() -> None:
+        try:
+            for step in range(first_step, plan.num_batches(epoch)):
+                if stop.is_set():
+                    return
+                put(assemble(plan.batch(epoch, step).shard(rank, num_ranks)))
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    producer = threading.Thread(target=produce, name="mqcast-batches", daemon=True)
+    producer.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        producer.join()
+
+
+def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:
+    """(B, T): is any of the next `horizon` steps observed?"""
+    counts = np.cumsum(observed, axis=1)
+    return counts[:, horizon:] > counts[:, :-horizon]
+
+
+def _float(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+
+
+def _int(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))

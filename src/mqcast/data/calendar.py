@@ -1,0 +1,139 @@
+"""Holidays and calendar categories, computed for any date, so that none is ever missing in the future.
+
+Only raw indicators: what a holiday does before and after its day, the position encoding learns.
+"""
+
+from functools import lru_cache
+
+import holidays as holiday_lists
+import numpy as np
+
+from mqcast.data.axis import TimeAxis
+from mqcast.data.frequency import DAY, HOUR, MINUTE, Frequency, weekday
+from mqcast.data.schema import CALENDAR_FEATURES, Schema
+from mqcast.errors import ConfigError
+
+NUM_VALUES: dict[str, int] = dict(zip(CALENDAR_FEATURES, (60, 24, 7, 31, 53, 12, 4), strict=True))
+
+
+def fitting_features(frequency: Frequency) -> tuple[str, ...]:
+    """The calendar categories that vary from step to step at this frequency and repeat within a year."""
+    if frequency.unit == "month":
+        return {1: ("month",), 3: ("quarter",)}.get(frequency.size, () if frequency.size % 12 == 0 else ("month",))
+    if frequency.sub_daily:
+        minutes = ("minute_of_hour",) if frequency.size % HOUR else ()
+        return (*minutes, "hour_of_day", "day_of_week", "week_of_year", "month")
+    return ("week_of_year", "month") if frequency.size >= 7 * DAY else ("day_of_week", "week_of_year", "month")
+
+
+class Calendar:
+    """Calendar categories and holiday flags at any times of an axis.
+
+    `holidays` are the (region, name) pairs that occur between the panel's first and last date: one that never occurred
+    teaches a network nothing. In steps longer than a day a flag says that the holiday falls within the step's period.
+    """
+
+    def __init__(self, schema: Schema, axis: TimeAxis, holidays: tuple[tuple[str, str], ...]):
+        self.axis = axis
+        self.features = fitting_features(axis.frequency) if schema.calendar is None else schema.calendar
+        self.holidays = holidays
+        self.stamp = schema.stamp or axis.frequency.stamp
+
+    @property
+    def num_values(self) -> tuple[int, ...]:
+        """How many values each calendar category has."""
+        return tuple(NUM_VALUES[name] for name in self.features)
+
+    def categories(self, times: np.ndarray) -> np.ndarray:
+        """(…, features) codes from 0."""
+        wall = self.axis.wall(times)
+        columns = [_FEATURE[name](wall) for name in self.features]
+        return np.stack(columns, axis=-1) if columns else np.zeros((*times.shape, 0), np.int64)
+
+    def flags(self, times: np.ndarray) -> np.ndarray:
+        """(…, holidays): does the holiday fall into the period of each time?"""
+        if not self.holidays:
+            return np.zeros((*times.shape, 0), bool)
+        first, last = self.period_days(times)
+        start, stop = int(first.min()), int(last.max()) + 1
+        on_day = np.zeros((stop - start, len(self.holidays)), np.int32)
+        for i, (region, name) in enumerate(self.holidays):
+            days = _holidays(region, *_years(start, stop)).get(name, ())
+            on_day[[day - start for day in days if start <= day < stop], i] = 1
+        total = np.concatenate((np.zeros((1, len(self.holidays)), np.int32), on_day.cumsum(axis=0, dtype=np.int32)))
+        return total[last + 1 - start] > total[first - start]
+
+    def period_days(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and last day (since 1970) of the period that each time names."""
+        frequency = self.axis.frequency
+        days = self.axis.wall(times) // DAY
+        if frequency.sub_daily or frequency.unit == "business" or frequency.size == DAY:
+            return days, days
+        steps, _ = frequency.steps(times)
+        if self.stamp == "start":
+            return days, frequency.times(steps + 1) // DAY - 1
+        return frequency.times(steps - 1) // DAY + 1, days
+
+
+def occurring_holidays(schema: Schema, axis: TimeAxis, first: int, last: int) -> tuple[tuple[str, str], ...]:
+    """Every (region, name) that falls into the periods from one time to another."""
+    first_days, last_days = Calendar(schema, axis, ()).period_days(np.array([first, last]))
+    start, stop = int(first_days[0]), int(last_days[1])
+    return tuple(
+        (region, name)
+        for region in schema.holidays
+        for name, days in sorted(_holidays(region, *_years(start, stop)).items())
+        if any(start <= day <= stop for day in days)
+    )
+
+
+def check_regions(regions: tuple[str, ...]) -> None:
+    for region in regions:
+        _holidays(region, 2020, 2021)
+
+
+def _years(first_day: int, last_day: int) -> tuple[int, int]:
+    first, last = np.array([first_day, last_day]).astype("M8[D]").astype("M8[Y]").astype(int) + 1970
+    return int(first), int(last) + 1
+
+
+@lru_cache(maxsize=256)
+def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[int, ...]]:
+    """Days since 1970 of each holiday of a country ('US') or of a part of one ('DE-BY')."""
+    country, _, part = region.partition("-")
+    try:
+        found = holiday_lists.country_holidays(country, subdiv=part or None, years=range(first_year, end_year))
+    except NotImplementedError as error:
+        raise ConfigError(f"no holidays for {region!r} ({error}); use a code such as 'US', 'DE' or 'DE-BY'") from None
+    days: dict[str, list[int]] = {}
+    for date in sorted(found):
+        for name in found.get_list(date):
+            days.setdefault(name, []).append(int(np.datetime64(date, "D").astype(int)))
+    return {name: tuple(dates) for name, dates in days.items()}
+
+
+def _week_of_year(times: np.ndarray) -> np.ndarray:
+    """ISO week − 1: the week that holds the year's first Thursday is 0."""
+    thursday = times // DAY - weekday(times) + 3
+    year_start = thursday.astype("M8[D]").astype("M8[Y]").astype("M8[D]").astype(np.int64)
+    return (thursday - year_start) // 7
+
+
+def _month(times: np.ndarray) -> np.ndarray:
+    return times.astype("M8[us]").astype("M8[M]").astype(np.int64) % 12
+
+
+def _day_of_month(times: np.ndarray) -> np.ndarray:
+    stamps = times.astype("M8[us]")
+    return times // DAY - stamps.astype("M8[M]").astype("M8[D]").astype(np.int64)
+
+
+_FEATURE = {
+    "minute_of_hour": lambda times: times // MINUTE % 60,
+    "hour_of_day": lambda times: times // HOUR % 24,
+    "day_of_week": weekday,
+    "day_of_month": _day_of_month,
+    "week_of_year": _week_of_year,
+    "month": _month,
+    "quarter": lambda times: _month(times) // 3,
+}

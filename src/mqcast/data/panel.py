@@ -1,0 +1,317 @@
+"""The packed store: flat arrays with offsets, in memory or mapped from files. Storage is O(rows)."""
+
+import hashlib
+import json
+import warnings
+from dataclasses import asdict
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from mqcast.data.axis import TimeAxis
+from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
+from mqcast.data.frame import read_frame
+from mqcast.data.frequency import Frequency, show_time
+from mqcast.data.schema import Schema
+from mqcast.data.store import allocate_file, commit, damaged, map_arrays, new_data_folder, read_manifest
+from mqcast.data.writer import Allocate, Contents, Encoding
+from mqcast.errors import (
+    ArtifactError,
+    ConfigError,
+    DataError,
+    EventReachWarning,
+    EventTableError,
+    KnownValuesError,
+)
+
+REQUIRED_ARRAYS = (
+    *("id_bytes", "id_offsets", "offsets", "first_step", "last_observed", "target"),
+    *(f"{role}_{block}" for role in ("past", "known", "static", "event") for block in ("number", "category")),
+    "event_times",
+)
+
+
+class Panel:
+    """Many ragged series, packed.
+
+    Rows of all series lie one after the other, by id and time; `offsets` says where each series begins. A target that
+    was not observed is NaN. A step is an int64 on the grid of `axis` (with `time_grid="rows"`: a row's number in its
+    series). A series without gaps needs no step per row; `steps` exists only where some series has a gap.
+    """
+
+    def __init__(self, encoding: Encoding, holidays: tuple[tuple[str, str], ...], arrays: dict[str, np.ndarray]):
+        self.encoding, self.holidays, self.arrays = encoding, holidays, arrays
+        self.schema, self.axis, self.vocabularies = encoding.schema, encoding.axis, encoding.vocabularies
+        self.offsets, self.first_step = arrays["offsets"], arrays["first_step"]
+        self.target, self.last_observed = arrays["target"], arrays["last_observed"]
+        self.calendar = Calendar(self.schema, self.axis, holidays)
+
+    # -- ways in ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        schema: Schema | None = None,
+        static: Any = None,
+        events: Any = None,
+        *,
+        like: "Panel | None" = None,
+    ) -> Self:
+        """Pack a pandas, polars or Arrow frame, or Parquet files, in memory.
+
+        `like` reads the frame as an earlier panel was read, for a forecast: same schema, same categories (new ones are
+        unknown, with one warning), series with no history allowed.
+        """
+        return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
+
+    @classmethod
+    def _read(cls, frame, schema, static, events, like: "Panel | None", allocate) -> Self:
+        if like is not None and schema is not None:
+            raise ConfigError("give a schema or a panel to be like, not both")
+        schema = like.schema if like else (schema or Schema())
+        check_regions(schema.holidays)
+        encoding = like.encoding if like else None
+        contents = read_frame(frame, schema, static, events, allocate=allocate, like=encoding)
+        _write_ids(contents, allocate)
+        panel = cls(contents.encoding, (), contents.arrays)
+        first, last = panel.span
+        axis = contents.encoding.axis
+        holidays = like.holidays if like else occurring_holidays(contents.encoding.schema, axis, first, last)
+        return cls(contents.encoding, holidays, contents.arrays)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Map a panel that `pack` wrote; nothing is read until it is used."""
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        try:
+            axis = TimeAxis(Frequency(**manifest["frequency"]), manifest["zone"])
+            vocabularies = {name: tuple(values) for name, values in manifest["vocabularies"].items()}
+            encoding = Encoding(Schema(**manifest["schema"]), axis, vocabularies)
+            holidays = tuple((region, name) for region, name in manifest["holidays"])
+            panel = cls(encoding, holidays, map_arrays(folder, manifest))
+            panel.__dict__["fingerprint"] = str(manifest["fingerprint"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise damaged(folder, repr(error)) from None
+        if missing := sorted(set(REQUIRED_ARRAYS) - set(panel.arrays)):
+            raise damaged(folder, f"no {', '.join(missing)}")
+        return panel
+
+    def verify(self) -> None:
+        """Read everything and compare it with the fingerprint that was written with it."""
+        if (found := self._digest()) != self.fingerprint:
+            raise ArtifactError(
+                f"the panel's content has fingerprint {found[:12]}…, not {self.fingerprint[:12]}…; pack it again"
+            )
+
+    # -- what is in it ------------------------------------------------------------------------------------------------
+
+    @property
+    def num_series(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.target)
+
+    def __len__(self) -> int:
+        return self.num_series
+
+    def __repr__(self) -> str:
+        first, last = (show_time(time) for time in self.span)
+        return f"Panel({self.num_series:,} series, {self.num_rows:,} rows, {self.axis.frequency}, {first} to {last})"
+
+    @cached_property
+    def ids(self) -> pa.LargeStringArray:
+        """The series' names, in the order of the panel."""
+        offsets, text = (pa.py_buffer(np.ascontiguousarray(self.arrays[n])) for n in ("id_offsets", "id_bytes"))
+        return pa.LargeStringArray.from_buffers(self.num_series, offsets, text)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.ids.to_pylist())}
+
+    def index_of(self, name: object) -> int:
+        try:
+            return self._index[str(name)]
+        except KeyError:
+            raise DataError("no such series", "check the id against panel.ids", series=str(name)) from None
+
+    @cached_property
+    def last_step(self) -> np.ndarray:
+        """Each series' last row's step."""
+        if (steps := self.arrays.get("steps")) is not None:
+            return self.first_step + steps[self.offsets[1:] - 1]
+        return self.first_step + np.diff(self.offsets) - 1
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """First and last time of all rows."""
+        if (times := self.arrays.get("times")) is not None:
+            return int(times[self.offsets[:-1]].min()), int(times[self.offsets[1:] - 1].max())
+        first, last = self.axis.frequency.times(np.array([self.first_step.min(), self.last_step.max()]))
+        return int(first), int(last)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content: equal for equal data, however it came."""
+        return self._digest()
+
+    def _digest(self) -> str:
+        digest = hashlib.sha256(json.dumps(self._description(), sort_keys=True).encode())
+        for name in sorted(self.arrays):
+            array = self.arrays[name]
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            flat = array.reshape(-1)
+            for start in range(0, flat.size, 2**22):
+                digest.update(np.ascontiguousarray(flat[start : start + 2**22]).data)
+        return digest.hexdigest()
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema.model_dump(mode="json"),
+            "frequency": asdict(self.axis.frequency),
+            "zone": self.axis.zone,
+            "vocabularies": {name: list(values) for name, values in self.vocabularies.items()},
+            "holidays": [list(pair) for pair in self.holidays],
+        }
+
+    # -- rows and times -----------------------------------------------------------------------------------------------
+
+    def rows_at(self, series: np.ndarray, start: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """(B, width) row numbers of steps start … start+width−1 of each series, and where there is such a row."""
+        first_row, end_row = self.offsets[series], self.offsets[series + 1]
+        relative = (start - self.first_step[series])[:, None] + np.arange(width)
+        steps = self.arrays.get("steps")
+        if steps is None:
+            rows = first_row[:, None] + relative
+            exists = (relative >= 0) & (rows < end_row[:, None])
+            return np.where(exists, rows, 0), exists
+        rows = np.empty(relative.shape, np.int64)
+        for i, (a, b) in enumerate(zip(first_row, end_row, strict=True)):
+            rows[i] = a + np.minimum(np.searchsorted(steps[a:b], relative[i]), b - a - 1)
+        exists = steps[rows] == relative
+        return np.where(exists, rows, 0), exists
+
+    def times_at(self, series: np.ndarray, start: np.ndarray, width: int) -> np.ndarray:
+        """(B, width) times of steps start … start+width−1 of each series, before, inside and after its rows."""
+        steps = np.asarray(start)[:, None] + np.arange(width)
+        times, frequency = self.arrays.get("times"), self.axis.frequency
+        if times is None:
+            return frequency.times(steps)
+        count = np.diff(self.offsets)[series][:, None]
+        inside = times[self.offsets[series][:, None] + np.clip(steps, 0, count - 1)]
+        grid, _ = frequency.steps(inside)
+        beyond = frequency.times(grid + np.where(steps < 0, steps, np.maximum(steps - (count - 1), 0)))
+        return np.where((steps >= 0) & (steps < count), inside, beyond)
+
+    def steps_until(self, time: int) -> np.ndarray:
+        """Each series' last step whose time is not after `time` (before its first row: one before its first step)."""
+        times = self.arrays.get("times")
+        if times is None:
+            return np.full(self.num_series, self.axis.frequency.floor(np.array([time]))[0])
+        bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
+        return np.array([np.searchsorted(times[a:b], time, side="right") - 1 for a, b in bounds], dtype=np.int64)
+
+    def row_ends(self, until: int | None) -> np.ndarray:
+        """For each series the row after its last one that is not after the time `until`."""
+        if until is None:
+            return self.offsets[1:].copy()
+        last = self.steps_until(until)
+        if "steps" not in self.arrays:
+            return self.offsets[:-1] + np.clip(last - self.first_step + 1, 0, np.diff(self.offsets))
+        return np.array([self.offsets[i] + self.rows_until(i, last[i : i + 1])[0] for i in range(self.num_series)])
+
+    def rows_until(self, series: int, steps: np.ndarray) -> np.ndarray:
+        """How many rows of a series are not after each of these steps."""
+        first, end = self.offsets[series], self.offsets[series + 1]
+        relative = steps - self.first_step[series]
+        if (stored := self.arrays.get("steps")) is not None:
+            return np.searchsorted(stored[first:end], relative, side="right")
+        return np.clip(relative + 1, 0, end - first)
+
+    def place_of(self, row: int) -> tuple[int, int]:
+        """Series and step of a row."""
+        series = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        relative = row - self.offsets[series]
+        if (stored := self.arrays.get("steps")) is not None:
+            relative = stored[row]
+        return series, int(self.first_step[series] + relative)
+
+    def events_at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The event columns' numbers and codes at any times; no event where the table has no row."""
+        keys = self.arrays["event_times"]
+        number, category = self.arrays["event_number"], self.arrays["event_category"]
+        if keys.size == 0:
+            return np.zeros((*times.shape, number.shape[1])), np.zeros((*times.shape, category.shape[1]), int)
+        found = np.minimum(np.searchsorted(keys, times), keys.size - 1)
+        exists = (keys[found] == times)[..., None]
+        return np.where(exists, number[found], 0), np.where(exists, category[found], 0)
+
+    # -- what a forecast needs ----------------------------------------------------------------------------------------
+
+    def require_future(self, horizon: int, cutoffs: np.ndarray | None = None) -> None:
+        """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation)."""
+        cutoffs = self.last_observed if cutoffs is None else cutoffs
+        everyone = np.arange(self.num_series)
+        if self.schema.known:
+            for first in range(0, self.num_series, 65536):
+                self._require_known(everyone[first : first + 65536], cutoffs[first : first + 65536] + 1, horizon)
+        if self.schema.events:
+            last = int(self.times_at(everyone, cutoffs + horizon, 1).max())
+            ends = int(self.arrays["event_times"][-1])
+            if ends < last:
+                raise EventTableError(
+                    f"the events end at {show_time(ends)}, before the last target date",
+                    "extend the event table; a row without events will do",
+                    time=show_time(last),
+                )
+
+    def _require_known(self, series: np.ndarray, start: np.ndarray, horizon: int) -> None:
+        _, exists = self.rows_at(series, start, horizon)
+        lacking = np.flatnonzero(~exists.all(axis=1))
+        if lacking.size:
+            i = lacking[0]
+            absent = np.flatnonzero(~exists[i])
+            times = self.times_at(series[i : i + 1], start[i : i + 1], horizon)[0][absent]
+            dates = ", ".join(show_time(time) for time in times[:3]) + (" …" if len(times) > 3 else "")
+            raise KnownValuesError(
+                f"known values are absent inside the horizon of {horizon} steps: {dates}"
+                + (f" (and in {lacking.size - 1} further series)" if lacking.size > 1 else ""),
+                f"add rows with {', '.join(self.schema.known[:4])} up to the last target date",
+                column=self.schema.known[0],
+                series=self.ids[int(series[i])].as_py(),
+                time=show_time(times[0]),
+            )
+
+    def warn_of_event_reach(self, last: int) -> None:
+        """Say once that the event table ends before a time that a position encoding looks at."""
+        keys = self.arrays["event_times"]
+        if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_reach_said"):
+            self.__dict__["_reach_said"] = True
+            warnings.warn(
+                f"the event table ends at {show_time(int(keys[-1]))}; no event is assumed up to {show_time(last)}",
+                EventReachWarning,
+                stacklevel=3,
+            )
+
+
+def pack(frame: Any, path: str | Path, schema: Schema | None = None, static: Any = None, events: Any = None) -> Panel:
+    """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none."""
+    folder = Path(path)
+    with new_data_folder(folder) as data:
+        panel = Panel._read(frame, schema, static, events, None, partial(allocate_file, data))
+        commit(folder, data, panel.arrays, panel._description() | {"fingerprint": panel.fingerprint})
+    return Panel.open(folder)
+
+
+def _write_ids(contents: Contents, allocate: Allocate) -> None:
+    encoded = [name.encode() for name in contents.ids]
+    offsets = contents.arrays["id_offsets"] = allocate("id_offsets", (len(encoded) + 1,), np.int64)
+    offsets[:] = np.concatenate(([0], np.cumsum([len(name) for name in encoded])))
+    text = contents.arrays["id_bytes"] = allocate("id_bytes", (int(offsets[-1]),), np.uint8)
+    text[:] = np.frombuffer(b"".join(encoded), np.uint8)

@@ -1,0 +1,223 @@
+"""Causal, invertible transforms of the target, and standard scaling of numeric covariates.
+
+The target z = f(y), f the identity or log1p, is brought to scale by a location and a scale for each creation time t:
+
+    input at t    x_t = (z_t − loc_t) / scale_t
+    forecast at t y_{t+h} = f⁻¹(loc_t + scale_t · output)
+
+For a series seen in training loc and scale are constants (`by="series"` or `"global"`), fitted only on what training
+may see. A series unseen in training has those of its own past: of its observations up to t, so that no later sale
+changes an earlier forecast. `by="past_mean"` scales every series this way, by the mean of |z| up to t.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqcast.config import ScalingConfig
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+from mqcast.data.schema import ROLES
+from mqcast.errors import DataError
+
+RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
+CHUNK_ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class TargetScaler:
+    """A fitted transform. `loc` and `scale` are NaN for series of which training saw nothing."""
+
+    config: ScalingConfig
+    ids: pa.LargeStringArray
+    loc: np.ndarray
+    scale: np.ndarray
+    default_loc: float
+    default_scale: float
+
+    @classmethod
+    def fit(cls, panel: Panel, config: ScalingConfig, until: int | None = None) -> "TargetScaler":
+        """Fit on observations not after the time `until` (None: all)."""
+        ends = panel.row_ends(until)
+        if config.log1p:
+            _refuse_log_of_negative(panel)
+        count, mean, std, mean_size = _moments(panel, ends, config.log1p)
+        total = max(count.sum(), 1)
+        pooled_mean = float((count * mean).sum() / total)
+        pooled_std = float(np.sqrt((count * (std**2 + (mean - pooled_mean) ** 2)).sum() / total))
+        seen = count > 0
+        loc, scale = np.where(seen, mean, np.nan), np.where(seen, positive(std, mean), np.nan)
+        default_loc, default_scale = pooled_mean, float(positive(pooled_std, pooled_mean))
+        if config.by == "global":
+            loc, scale = np.full_like(loc, default_loc), np.full_like(scale, default_scale)
+        elif config.by == "past_mean":
+            default_loc, default_scale = 0.0, float(positive((count * mean_size).sum() / total, 0.0))
+            loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
+        elif config.by == "none":
+            loc, scale, default_loc, default_scale = np.zeros_like(loc), np.ones_like(scale), 0.0, 1.0
+        return cls(config, panel.ids, loc, scale, default_loc, default_scale)
+
+    def forward(self, y: np.ndarray) -> np.ndarray:
+        """z = f(y) in float64."""
+        y = np.asarray(y, np.float64)
+        return np.log1p(y) if self.config.log1p else y
+
+    def inverse(self, z: np.ndarray) -> np.ndarray:
+        """y = f⁻¹(z)."""
+        return np.expm1(z) if self.config.log1p else np.asarray(z, np.float64)
+
+    def on(self, panel: Panel) -> "BoundScaler":
+        return BoundScaler(self, panel)
+
+
+@dataclass(frozen=True)
+class BoundScaler:
+    """A fitted transform applied to the series of one panel, matched by id."""
+
+    scaler: TargetScaler
+    panel: Panel
+
+    @cached_property
+    def _constants(self) -> tuple[np.ndarray, np.ndarray]:
+        """Location and scale of each of the panel's series; NaN where they come from its own past."""
+        scaler = self.scaler
+        if scaler.config.by in ("global", "none"):
+            shape = self.panel.num_series
+            return np.full(shape, scaler.default_loc), np.full(shape, scaler.default_scale)
+        found = pc.call_function("index_in", [self.panel.ids], pc.SetLookupOptions(scaler.ids)).fill_null(-1).to_numpy()
+        at = np.append(np.arange(len(scaler.loc)), -1)[found]
+        return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
+
+    def at(self, series: np.ndarray, start: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """(B, width) location and scale for creation times start … start+width−1."""
+        loc, scale = (np.repeat(values[series][:, None], width, axis=1) for values in self._constants)
+        for i in np.flatnonzero(np.isnan(scale[:, 0])):
+            loc[i], scale[i] = self._from_own_past(int(series[i]), int(start[i]), width)
+        return loc, scale
+
+    def _from_own_past(self, series: int, start: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Moments of the observations up to each step, by running sums: what comes later cannot change them."""
+        scaler, panel = self.scaler, self.panel
+        first, past = panel.offsets[series], panel.rows_until(series, np.arange(start, start + width))
+        z = scaler.forward(panel.target[first : first + int(past[-1])])
+        observed = ~np.isnan(z)
+        centre = z[observed][0] if observed.any() else 0.0
+        sums = [observed, np.where(observed, z - centre, 0), np.where(observed, (z - centre) ** 2, 0)]
+        sums.append(np.where(observed, np.abs(z), 0))
+        running = [np.concatenate(([0.0], np.cumsum(part, dtype=np.float64))) for part in sums]
+        count, total, squares, sizes = (part[past] for part in running)
+        known = count > 0
+        divisor = np.maximum(count, 1)
+        if scaler.config.by == "past_mean":
+            size = sizes / divisor
+            return np.zeros(width), np.where(size > 0, size, scaler.default_scale)
+        mean = centre + total / divisor
+        std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
+        loc = np.where(known, mean, scaler.default_loc)
+        return loc, np.where(known, positive(std, mean), scaler.default_scale)
+
+
+@dataclass(frozen=True)
+class NumberScaler:
+    """Standard scaling of numeric covariates, by block; flags stay 0 and 1, missing values become 0, the mean."""
+
+    loc: dict[str, np.ndarray]
+    scale: dict[str, np.ndarray]
+
+    @classmethod
+    def fit(cls, panel: Panel, until: int | None = None) -> "NumberScaler":
+        ends = panel.row_ends(until)
+        loc, scale = {}, {}
+        for role in ROLES:
+            block = "event" if role == "events" else role
+            values = panel.arrays[f"{block}_number"]
+            if role in ("past", "known"):
+                mean, std = _column_moments(values, lambda a, b: _training_rows(panel, ends, a, b))
+            elif role == "events" and until is not None:
+                times = panel.arrays["event_times"]
+                mean, std = _column_moments(values, lambda a, b, times=times: times[a:b] <= until)
+            else:
+                mean, std = _column_moments(values, lambda a, b: np.ones(b - a, bool))
+            is_flag = np.array([panel.schema.kinds[name] == "flag" for name in panel.schema.numbers(role)], bool)
+            loc[block], scale[block] = np.where(is_flag, 0.0, mean), np.where(is_flag, 1.0, positive(std, mean))
+        return cls(loc, scale)
+
+    def forward(self, block: str, values: np.ndarray) -> np.ndarray:
+        """float32, with 0 where there is no value."""
+        scaled = (values - self.loc[block]) / self.scale[block]
+        return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
+
+
+def positive(spread, centre) -> np.ndarray:
+    """`spread` where it is one; else the size of the centre; else 1."""
+    size = np.abs(centre)
+    return np.where(spread > RELATIVE_FLOOR * size, spread, np.where(size > 0, size, 1.0))
+
+
+def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, ...]:
+    """Count, mean, standard deviation and mean size of each series' observations in its first rows."""
+    count, mean, std, size = (np.zeros(panel.num_series) for _ in range(4))
+    for first, stop in _series_chunks(panel.offsets):
+        a, b = panel.offsets[first], panel.offsets[stop]
+        z = panel.target[a:b].astype(np.float64)
+        z = np.log1p(z) if log1p else z
+        owner = np.repeat(np.arange(stop - first), np.diff(panel.offsets[first : stop + 1]))
+        used = (np.arange(a, b) < ends[first:stop][owner]) & ~np.isnan(z)
+        z, owner = z[used], owner[used]
+        n = np.bincount(owner, minlength=stop - first)
+        m = np.bincount(owner, z, minlength=stop - first) / np.maximum(n, 1)
+        squares = np.bincount(owner, (z - m[owner]) ** 2, minlength=stop - first)
+        count[first:stop], mean[first:stop] = n, m
+        std[first:stop] = np.sqrt(squares / np.maximum(n, 1))
+        size[first:stop] = np.bincount(owner, np.abs(z), minlength=stop - first) / np.maximum(n, 1)
+    return count, mean, std, size
+
+
+def _series_chunks(offsets: np.ndarray):
+    """Ranges of whole series with about CHUNK_ROWS rows each."""
+    first = 0
+    while first < len(offsets) - 1:
+        stop = max(first + 1, int(np.searchsorted(offsets, offsets[first] + CHUNK_ROWS, side="right")) - 1)
+        yield first, stop
+        first = stop
+
+
+def _training_rows(panel: Panel, ends: np.ndarray, start: int, stop: int) -> np.ndarray:
+    rows = np.arange(start, stop)
+    return rows < ends[np.searchsorted(panel.offsets, rows, side="right") - 1]
+
+
+def _column_moments(values: np.ndarray, is_used) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column over the used rows, in chunks, without overflow."""
+    width = values.shape[1]
+    size = max(1, CHUNK_ROWS * 4 // max(width, 1))
+    count, total, squares = np.zeros(width), np.zeros(width), np.zeros(width)
+    for squared in (False, True):
+        mean = total / np.maximum(count, 1)
+        for start in range(0, len(values) if width else 0, size):
+            part = values[start : start + size].astype(np.float64)[is_used(start, min(start + size, len(values)))]
+            known = ~np.isnan(part)
+            if squared:
+                squares += (np.where(known, part - mean, 0) ** 2).sum(axis=0)
+            else:
+                count += known.sum(axis=0)
+                total += np.where(known, part, 0).sum(axis=0)
+    return total / np.maximum(count, 1), np.sqrt(squares / np.maximum(count, 1))
+
+
+def _refuse_log_of_negative(panel: Panel) -> None:
+    for start in range(0, panel.num_rows, CHUNK_ROWS):
+        bad = np.flatnonzero(panel.target[start : start + CHUNK_ROWS] <= -1)
+        if bad.size:
+            series, step = panel.place_of(start + int(bad[0]))
+            time = int(panel.times_at(np.array([series]), np.array([step]), 1)[0, 0])
+            raise DataError(
+                "log1p needs values above −1",
+                "use scaling without log1p, or correct the value",
+                column=panel.schema.target,
+                series=panel.ids[series].as_py(),
+                time=show_time(time),
+            )

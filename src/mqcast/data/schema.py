@@ -1,0 +1,131 @@
+"""Column roles and kinds: what each column of a user's frame means."""
+
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from mqcast.config import Names, Settings, nearest
+from mqcast.data.frequency import Frequency
+from mqcast.errors import ColumnTypeError, MqcastError, SchemaError
+
+Kind = Literal["number", "category", "flag"]
+Role = Literal["static", "past", "known", "events"]
+ROLES: tuple[Role, ...] = ("static", "past", "known", "events")
+CALENDAR_FEATURES = (
+    "minute_of_hour",
+    "hour_of_day",
+    "day_of_week",
+    "day_of_month",
+    "week_of_year",
+    "month",
+    "quarter",
+)
+
+
+class Schema(Settings):
+    """What the columns mean. Only the target, the id and the time are needed; their default names are Nixtla's."""
+
+    error_type: ClassVar[type[MqcastError]] = SchemaError
+
+    target: str = Field(default="y", description="what is forecast")
+    id: str = Field(default="unique_id", description="which series a row belongs to")
+    time: str = Field(default="ds", description="the row's date")
+    freq: str | None = Field(default=None, description="'h', 'D', 'W-SUN', 'MS' …; None: told from the dates")
+    static: Names = Field(default=(), description="one value a series")
+    past: Names = Field(default=(), description="observed up to the creation time, unknown after it")
+    known: Names = Field(default=(), description="per series, known as far ahead as the horizon: promotions, prices")
+    events: Names = Field(default=(), description="the same for all series at a date: holidays, campaigns")
+    observed: str | None = Field(default=None, description="flag: False where demand was not observed (stock-out)")
+    kinds: dict[str, Kind] = Field(default={}, description="a column's kind, where its type does not tell it")
+    time_grid: Literal["calendar", "rows"] = Field(
+        default="calendar", description="'rows': consecutive rows are consecutive steps (trading days)"
+    )
+    stamp: Literal["start", "end"] | None = Field(
+        default=None, description="which end of its period a date names; None: by custom (weeks: the end)"
+    )
+    holidays: Names = Field(default=(), description="countries or regions whose holidays count: 'US', 'DE-BY'")
+    calendar: Names | None = Field(
+        default=None, description=f"calendar categories, of {', '.join(CALENDAR_FEATURES)}; None: those that fit"
+    )
+
+    @field_validator("freq")
+    @classmethod
+    def _freq_is_known(cls, freq: str | None) -> str | None:
+        return freq if freq is None else str(Frequency.parse(freq))
+
+    @field_validator("calendar")
+    @classmethod
+    def _calendar_is_known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in names or ():
+            if name not in CALENDAR_FEATURES:
+                near = nearest(name, CALENDAR_FEATURES)
+                raise ValueError(f"no calendar category {name!r}{near}; there are {', '.join(CALENDAR_FEATURES)}")
+        return names
+
+    @model_validator(mode="after")
+    def _one_role_a_column(self) -> "Schema":
+        seen: dict[str, str] = {}
+        for role, name in self.roles():
+            if name in seen:
+                again = f"twice in {role}" if seen[name] == role else f"both {seen[name]} and {role}"
+                raise ValueError(f"column {name!r} is {again}; give it one role")
+            seen[name] = role
+        for name in self.kinds:
+            if name not in self.covariates():
+                near = nearest(name, self.covariates())
+                raise ValueError(f"kinds names {name!r}{near}, which has no role; add it to {', '.join(ROLES)}")
+        return self
+
+    def roles(self) -> list[tuple[str, str]]:
+        """(role, column) of every column, keys first."""
+        single = [("id", self.id), ("time", self.time), ("target", self.target)]
+        single += [("observed", self.observed)] if self.observed else []
+        return single + [(role, name) for role in ROLES for name in getattr(self, role)]
+
+    def covariates(self) -> tuple[str, ...]:
+        return tuple(name for role in ROLES for name in getattr(self, role))
+
+    def numbers(self, role: Role) -> tuple[str, ...]:
+        """The role's numbers and flags, in the schema's order (kinds must be resolved)."""
+        return tuple(name for name in getattr(self, role) if self.kinds[name] != "category")
+
+    def categories(self, role: Role) -> tuple[str, ...]:
+        return tuple(name for name in getattr(self, role) if self.kinds[name] == "category")
+
+    def resolved(self, types: dict[str, pa.DataType]) -> "Schema":
+        """The same schema with the kind of every covariate filled in from its type, and checked against it."""
+        kinds = {}
+        for role, name in self.roles():
+            if role in ROLES:
+                kinds[name] = _kind(name, role, types[name], self.kinds.get(name))
+        return self.replace(kinds=kinds)
+
+
+def is_number(type_: pa.DataType) -> bool:
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        return is_text(type_.value_type)
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+
+
+def _kind(name: str, role: str, type_: pa.DataType, said: Kind | None) -> Kind:
+    plain = type_.value_type if pa.types.is_dictionary(type_) else type_
+    if pa.types.is_dictionary(type_) or is_text(plain):
+        natural: Kind | None = "category"
+    elif pa.types.is_boolean(plain):
+        natural = "flag"
+    elif is_number(plain) or pa.types.is_null(plain):
+        natural = "number"
+    else:
+        natural = None
+    if natural is None and not (said == "category" and pa.types.is_date(plain)):
+        raise ColumnTypeError(
+            f"{role} column {name!r} is {type_}, which is neither a number, a flag nor a category; convert it"
+        )
+    if said in ("number", "flag") and natural == "category" and not is_number(plain) and not pa.types.is_boolean(plain):
+        raise ColumnTypeError(f"{role} column {name!r} is said to be a {said} but holds {type_}; convert it to numbers")
+    return said or natural or "category"

@@ -1,0 +1,47 @@
+"""What a panel holds, for people."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a panel holds, for people."""
+
+    num_series: int
+    num_rows: int
+    num_bytes: int
+    freq: str
+    first: str
+    last: str
+    missing_share: float
+    zero_share: float
+    shortest: int
+    longest: int
+
+
+def summarise(panel: Panel) -> Summary:
+    lengths = panel.last_step - panel.first_step + 1
+    observed = zero = 0
+    for start in range(0, panel.num_rows, 2**22):
+        part = panel.target[start : start + 2**22]
+        observed += int(np.count_nonzero(~np.isnan(part)))
+        zero += int(np.count_nonzero(part == 0))
+    until_last = int((panel.last_observed - panel.first_step + 1).sum())
+    first, last = (show_time(time) for time in panel.span)
+    return Summary(
+        num_series=panel.num_series,
+        num_rows=panel.num_rows,
+        num_bytes=sum(array.nbytes for array in panel.arrays.values()),
+        freq=str(panel.axis.frequency),
+        first=first,
+        last=last,
+        missing_share=1 - observed / max(until_last, 1),
+        zero_share=zero / max(observed, 1),
+        shortest=int(lengths.min()),
+        longest=int(lengths.max()),
+    )

@@ -1,0 +1,114 @@
+"""Arrow columns → checked numpy values, with errors that say which series, column and date."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mqcast.data.frequency import show_time
+from mqcast.errors import DataError, FlagValuesError, KnownValuesError, NonFiniteError
+
+UNKNOWN = 0  # the code of a missing, absent or unseen category; seen ones count from 1
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which series and time each row of a batch has; either may not apply."""
+
+    ids: list[str]
+    series: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+    def error(self, kind: type[DataError], bad: np.ndarray, column: str, problem: str, remedy: str) -> DataError:
+        """An error at the first bad row, counting the others."""
+        rows = np.flatnonzero(bad)
+        problem += f" (and in {rows.size - 1} rows after it)" if rows.size > 1 else ""
+        return kind(problem, remedy, column=column, series=self.series_at(rows[0]), time=self.time_at(rows[0]))
+
+    def series_at(self, row: int) -> str | None:
+        return None if self.series is None else self.ids[self.series[row]]
+
+    def time_at(self, row: int) -> str | None:
+        return None if self.times is None else show_time(self.times[row])
+
+
+def numbers(column: pa.Array, name: str, where: Where) -> np.ndarray:
+    """Float64 with NaN for missing, each value finite and within float32's range."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+        column = column.cast(pa.int8())
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0  # no negative zero
+    values[np.isnan(values)] = np.nan  # one bit pattern
+    bad = np.abs(values) > np.finfo(np.float32).max
+    if bad.any():
+        value = values[np.flatnonzero(bad)[0]]
+        problem = "infinite value" if np.isinf(value) else f"{value:g} is too large for float32"
+        raise where.error(NonFiniteError, bad, name, problem, "correct it, or leave it empty if it was not observed")
+    return values
+
+
+def flags(column: pa.Array, name: str, where: Where) -> np.ndarray:
+    """0, 1 or NaN."""
+    values = numbers(column, name, where)
+    bad = ~((values == 0) | (values == 1) | np.isnan(values))
+    if bad.any():
+        value = values[np.flatnonzero(bad)[0]]
+        raise where.error(FlagValuesError, bad, name, f"a flag holds {value:g}", "use 0 and 1, or make it a number")
+    return values
+
+
+def categories(column: pa.Array, codes_of: dict[str, int]) -> np.ndarray:
+    """Codes from 1; `UNKNOWN` for what is missing or has no code."""
+    codes, distinct = as_codes(column)
+    lookup = [UNKNOWN if text is None else codes_of.get(text, UNKNOWN) for text in as_text(distinct)]
+    return np.array([*lookup, UNKNOWN], dtype=np.int64)[codes]
+
+
+def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
+    """For columns that have to be known ahead."""
+    if not missing.any():
+        return
+    rows = np.flatnonzero(missing)[:3]
+    examples = ", ".join(f"{where.series_at(row)!r} at {where.time_at(row)}" for row in rows)
+    raise where.error(
+        KnownValuesError,
+        missing,
+        name,
+        f"has to be known ahead but is missing: {examples}",
+        "fill it, drop the rows, or give the column the role past",
+    )
+
+
+def as_codes(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Dictionary codes (null: -1) and the distinct values."""
+    if pa.types.is_dictionary(values.type):
+        distinct = values.dictionary
+        if distinct.null_count or len(distinct.unique()) < len(distinct):
+            return as_codes(values.cast(values.type.value_type))
+        encoded = values
+    else:
+        encoded = values.dictionary_encode()
+    codes = encoded.indices.cast(pa.int64()).fill_null(-1)
+    return codes.to_numpy(zero_copy_only=False), encoded.dictionary
+
+
+def is_missing(column: pa.Array) -> np.ndarray:
+    return column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+
+
+def as_text(values: pa.Array) -> list[str | None]:
+    """Ids or categories as text, alike whatever type they came in: 3, 3.0 and '3' are '3'."""
+    return [None if value is None or value != value else _text(value) for value in values.to_pylist()]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def as_microseconds(times: pa.Array) -> np.ndarray:
+    """Microseconds since 1970, in UTC where the column has a time zone."""
+    zone = getattr(times.type, "tz", None)
+    return times.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False)

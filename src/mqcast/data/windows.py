@@ -1,0 +1,178 @@
+"""Creation times, time splits, and the pure function (seed, epoch, step) → windows.
+
+A window holds `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
+windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted anew
+each epoch, so that every (series, creation time) is a training trajectory exactly once an epoch.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.config import WindowConfig
+from mqcast.data.axis import TimeAxis, utc_time
+from mqcast.data.panel import Panel
+from mqcast.errors import ConfigError, DataError
+
+NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
+
+
+def as_time(value: Any, axis: TimeAxis) -> int:
+    """A date as the axis counts it: text, date, datetime, numpy or pandas timestamp."""
+    try:
+        if getattr(value, "tzinfo", None) is not None:
+            if axis.zone is None:
+                raise ConfigError(f"{value!r} has a time zone, the panel has none; leave the zone out")
+            stamps = pl.Series([value]).dt.cast_time_unit("us")
+            stamps = stamps.dt.convert_time_zone("UTC" if axis.in_utc else axis.zone).dt.replace_time_zone(None)
+            return int(stamps.cast(pl.Int64)[0])
+        stamp = np.datetime64(value, "us")
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        stamp = np.datetime64("NaT")
+    if np.isnat(stamp):
+        raise ConfigError(f"{value!r} is not a date; write it as '2024-01-07' or give a datetime")
+    time = int(stamp.astype(np.int64))
+    return utc_time(time, axis.zone) if axis.in_utc and axis.zone else time
+
+
+@dataclass(frozen=True)
+class Span:
+    """Creation times from `first` to `last`, with targets not after `until`; times, None: unbounded."""
+
+    first: int | None = None
+    last: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three spans that share no target date; context may reach back before a span."""
+
+    train: Span
+    valid: Span
+    test: Span
+
+    @classmethod
+    def by_date(cls, panel: Panel, train_until: Any, valid_until: Any, test_until: Any = None) -> "Splits":
+        """Split at the last target dates of training, validation and test (None: the panel's end)."""
+        axis = panel.axis
+        train, valid = as_time(train_until, axis), as_time(valid_until, axis)
+        test = panel.span[1] if test_until is None else as_time(test_until, axis)
+        if not panel.span[0] <= train < valid <= test:
+            raise ConfigError(
+                f"the splits end at {train_until}, {valid_until} and {test_until or 'the end'}, which is not an order "
+                "inside the panel; give dates that follow each other"
+            )
+        return cls(Span(None, train, train), Span(train, valid, valid), Span(valid, test, test))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """One batch of windows: window b scores the creation times first_fct[b] … last_fct[b].
+
+    All are steps of the window's series. `start` is the first creation time of the lattice cell, scored or not; nothing
+    after `last_target` may be seen.
+    """
+
+    series: np.ndarray
+    start: np.ndarray
+    first_fct: np.ndarray
+    last_fct: np.ndarray
+    last_target: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def take(self, index: np.ndarray) -> "Windows":
+        return Windows(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+    def shard(self, rank: int, num_ranks: int) -> "Windows":
+        """This rank's share; the shares of all ranks in their order are the batch."""
+        return self.take(np.array_split(np.arange(len(self)), num_ranks)[rank])
+
+
+class WindowPlan:
+    """Which windows each step of each epoch takes."""
+
+    def __init__(self, panel: Panel, config: WindowConfig, span: Span | None = None, *, seed: int = 0, shuffle=True):
+        self.panel, self.config, self.seed, self.shuffle = panel, config, seed, shuffle
+        span = span or Span()
+        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span)
+        if self.series.size == 0:
+            raise DataError(
+                f"no series has {config.min_history} steps of history and a target within {config.horizon} steps after",
+                "use a shorter min_history or horizon, or another span",
+            )
+        self._epoch = lru_cache(maxsize=2)(self._build_epoch)
+
+    @property
+    def num_trajectories(self) -> int:
+        """(series, creation time) pairs in an epoch, before those without any observed target are masked out."""
+        return int((self.last_fct - self.first_fct + 1).sum())
+
+    def num_batches(self, epoch: int) -> int:
+        return len(self._epoch(epoch)[1]) - 1
+
+    def batch(self, epoch: int, step: int) -> Windows:
+        """The windows of one step, over all ranks."""
+        windows, bounds = self._epoch(epoch)
+        if not 0 <= step < len(bounds) - 1:
+            raise IndexError(f"epoch {epoch} has {len(bounds) - 1} steps, not {step}")
+        return windows.take(np.arange(bounds[step], bounds[step + 1]))
+
+    def _build_epoch(self, epoch: int) -> tuple[Windows, np.ndarray]:
+        """All windows of an epoch in their order, and where each batch begins."""
+        size, rng = self.config.num_fcts, np.random.default_rng([self.seed, epoch])
+        origin = int(self.first_fct.min())
+        longest = int(self.last_fct.max()) - origin + 1
+        shift = int(rng.integers(size)) if self.shuffle and longest > size else 0
+        first_cell = (self.first_fct - origin + shift) // size
+        num_cells = (self.last_fct - origin + shift) // size - first_cell + 1
+        owner = np.repeat(np.arange(self.series.size), num_cells)
+        cell = np.arange(owner.size) - np.repeat(np.cumsum(num_cells) - num_cells, num_cells) + first_cell[owner]
+        start = origin - shift + cell * size
+        windows = Windows(
+            series=self.series[owner],
+            start=start,
+            first_fct=np.maximum(self.first_fct[owner], start),
+            last_fct=np.minimum(self.last_fct[owner], start + size - 1),
+            last_target=self.last_target[owner],
+        )
+        order = rng.permutation(owner.size) if self.shuffle else np.arange(owner.size)
+        if self.config.aligned:
+            order = order[np.argsort(cell[order], kind="stable")]
+        return self._in_batches(windows, order, cell[order], rng)
+
+    def _in_batches(self, windows: Windows, order, cell, rng) -> tuple[Windows, np.ndarray]:
+        """Cut the ordered windows into batches, none over two cells if dates are shared, and shuffle the batches."""
+        group = cell if self.config.aligned else np.zeros_like(cell)
+        begins = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+        rank = np.arange(len(group)) - np.repeat(begins, np.diff(np.append(begins, len(group))))
+        bounds = np.append(np.flatnonzero(rank % self.config.batch_size == 0), len(group))
+        if self.shuffle:
+            batches = rng.permutation(len(bounds) - 1)
+            sizes = np.diff(bounds)[batches]
+            inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            order = order[np.repeat(bounds[:-1][batches], sizes) + inside]
+            bounds = np.append(0, np.cumsum(sizes))
+        return windows.take(order), bounds
+
+
+def _creation_times(panel: Panel, config: WindowConfig, span: Span) -> tuple[np.ndarray, ...]:
+    """Series with something to score, their first and last creation time and their last visible target, in steps."""
+    until = (
+        panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
+    )
+    first = panel.first_step + max(config.min_history, 1) - 1
+    if span.first is not None:
+        first = np.maximum(first, panel.steps_until(span.first))
+    last = until - (1 if config.partial_horizon else config.horizon)
+    if span.last is not None:
+        last = np.minimum(last, panel.steps_until(span.last))
+    scored = np.flatnonzero(first <= last)
+    return scored, first[scored], last[scored], until[scored]

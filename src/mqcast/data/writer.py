@@ -1,0 +1,336 @@
+"""The gate's second pass: sorted batches are checked and written into the panel's arrays."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mqcast.data.axis import TimeAxis
+from mqcast.data.frequency import DAY, HOUR, show_time, weekday
+from mqcast.data.schema import Role, Schema
+from mqcast.data.source import Source
+from mqcast.data.values import (
+    Where,
+    as_codes,
+    as_microseconds,
+    as_text,
+    categories,
+    flags,
+    is_missing,
+    numbers,
+    refuse_missing,
+)
+from mqcast.errors import (
+    AllMissingError,
+    DataError,
+    DuplicateRowsError,
+    EventTableError,
+    KnownValuesError,
+    OffGridError,
+    StaticValuesError,
+)
+
+Allocate = Callable[[str, tuple[int, ...], Any], np.ndarray]
+Homes = dict[str, Source]
+Vocabularies = Mapping[str, tuple[str, ...]]
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a frame is read: the schema with every kind known, the time axis, the categories' values."""
+
+    schema: Schema
+    axis: TimeAxis
+    vocabularies: Vocabularies
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the gate hands over."""
+
+    encoding: Encoding
+    ids: list[str]
+    arrays: dict[str, np.ndarray]
+
+
+class Writer:
+    def __init__(
+        self,
+        source: Source,
+        side: dict[str, Source | None],
+        homes: Homes,
+        schema: Schema,
+        axis: TimeAxis | None,
+        vocabularies: Vocabularies,
+        ids: list[str],
+        allocate: Allocate,
+        *,
+        is_new: bool,
+    ):
+        self.source, self.side, self.homes, self.schema, self.axis = source, side, homes, schema, axis
+        self.vocabularies, self.ids, self.allocate, self.is_new = vocabularies, ids, allocate, is_new
+        self.codes_of = {name: {text: i + 1 for i, text in enumerate(v)} for name, v in vocabularies.items()}
+        self.rank = {text: i for i, text in enumerate(ids)}
+        self.row = 0
+        self.last_row = (-1, 0)  # series and time of the newest row
+        self.last_time = NEVER
+        self.first_row = np.full(len(ids), -1, np.int64)
+        self.events = _Events(schema)
+        self.arrays = self._allocated(source.num_rows, len(ids))
+
+    @property
+    def frame_columns(self) -> list[str]:
+        return [name for _, name in self.schema.roles() if self.homes[name] is self.source]
+
+    def _allocated(self, num_rows: int, num_series: int) -> dict[str, np.ndarray]:
+        by_rows = self.schema.time_grid == "rows"
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "target": ((num_rows,), np.float32),
+            "first_step": ((num_series,), np.int64),
+            "last_observed": ((num_series,), np.int64),
+            "times" if by_rows else "steps": ((num_rows,), np.int64 if by_rows else np.int32),
+        }
+        for role in ("past", "known", "static"):
+            length = num_series if role == "static" else num_rows
+            of_role = self.schema.categories(role)
+            largest = max((len(self.vocabularies[name]) for name in of_role), default=0)
+            shapes[f"{role}_number"] = ((length, len(self.schema.numbers(role))), np.float32)
+            shapes[f"{role}_category"] = ((length, len(of_role)), np.min_scalar_type(largest))
+        arrays = {name: self.allocate(name, shape, dtype) for name, (shape, dtype) in shapes.items()}
+        arrays["last_observed"][:] = NEVER
+        return arrays
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Check and write the next rows in the order (id, time)."""
+        if batch.num_rows == 0:
+            return
+        codes, distinct = as_codes(batch.column(self.schema.id))
+        series = np.array([self.rank[text or ""] for text in as_text(distinct)], dtype=np.int64)[codes]
+        column = batch.column(self.schema.time)
+        moments = as_microseconds(column)
+        if self.axis is None:
+            self.axis = TimeAxis.of(self.schema.freq, getattr(column.type, "tz", None), moments, series)
+            self.schema = self.schema.replace(freq=str(self.axis.frequency))
+        times = self.axis.count(moments, column.type, self.schema.time)
+        where = Where(self.ids, series, times)
+        rows = slice(self.row, self.row + batch.num_rows)
+        steps = self._write_steps(rows, series, times, where)
+        self._write_target(batch, rows, series, steps, where)
+        self._write_covariates(batch, rows, series, where)
+        self.row = rows.stop
+        self.last_row = (int(series[-1]), int(times[-1]))
+        self.last_time = max(self.last_time, int(times.max()))
+
+    def _write_steps(self, rows: slice, series: np.ndarray, times: np.ndarray, where: Where) -> np.ndarray:
+        assert self.axis is not None
+        before = np.concatenate(([self.last_row[1]], times[:-1]))
+        is_first = np.diff(series, prepend=self.last_row[0]) != 0
+        doubled = ~is_first & (times == before)
+        if doubled.any():
+            raise self._duplicates(int(np.flatnonzero(doubled)[0]), where)
+        numbers_ = np.arange(rows.start, rows.stop)
+        self.first_row[series[is_first]] = numbers_[is_first]
+        if self.schema.time_grid == "rows":
+            self.arrays["times"][rows] = times
+            self.arrays["first_step"][series[is_first]] = 0
+            return numbers_ - self.first_row[series]
+        steps = self._on_grid(times, where)
+        self.arrays["first_step"][series[is_first]] = steps[is_first]
+        relative = steps - self.arrays["first_step"][series]
+        if relative.max() > np.iinfo(np.int32).max:
+            raise where.error(
+                OffGridError, relative > np.iinfo(np.int32).max, self.schema.time, "more than 2^31 steps", "check it"
+            )
+        self.arrays["steps"][rows] = relative
+        return steps
+
+    def _on_grid(self, times: np.ndarray, where: Where) -> np.ndarray:
+        assert self.axis is not None
+        steps, on_grid = self.axis.frequency.steps(times)
+        if not on_grid.all():
+            near = show_time(int(self.axis.frequency.times(steps[~on_grid][:1])[0]))
+            raise where.error(
+                OffGridError,
+                ~on_grid,
+                self.schema.time,
+                f"not on the grid {self.axis.frequency}, which has {near}",
+                "correct the date, say another freq, or time_grid='rows' if consecutive rows are consecutive steps",
+            )
+        return steps
+
+    def _duplicates(self, row: int, where: Where) -> DataError:
+        assert self.axis is not None
+        assert where.series is not None
+        assert where.times is not None
+        time = where.times[row]
+        number = int(np.sum((where.series == where.series[row]) & (where.times == time)))
+        remedy = "aggregate them before fitting"
+        if self.axis.zone is None and self.axis.frequency.sub_daily and weekday(time) == 6 and time % DAY <= 3 * HOUR:
+            remedy += " or, if clocks went back in that hour, give the column its time zone or convert it to UTC"
+        place = {"column": self.schema.time, "series": where.series_at(row), "time": where.time_at(row)}
+        return DuplicateRowsError(f"{max(2, number)} rows", remedy, **place)
+
+    def _write_target(self, batch: pa.RecordBatch, rows: slice, series, steps, where: Where) -> None:
+        name, observed = self.schema.target, self.schema.observed
+        target = numbers(batch.column(name), name, where)
+        if observed is not None:
+            seen = flags(batch.column(observed), observed, where)
+            if np.isnan(seen).any():
+                raise where.error(KnownValuesError, np.isnan(seen), observed, "missing", "say True or False")
+            target = np.where(seen == 1, target, np.nan)
+        self.arrays["target"][rows] = target
+        seen = np.flatnonzero(~np.isnan(target))
+        if seen.size:
+            last = seen[np.append(np.diff(series[seen]) != 0, True)]
+            self.arrays["last_observed"][series[last]] = steps[last]
+
+    def _write_covariates(self, batch: pa.RecordBatch, rows: slice, series: np.ndarray, where: Where) -> None:
+        for role in ("past", "known"):
+            for name in getattr(self.schema, role):
+                self._place(role, name)[rows] = self._values(batch, name, where)
+        fresh = np.flatnonzero(np.diff(series, prepend=-1) != 0)
+        fresh = fresh[self.first_row[series[fresh]] >= rows.start]
+        for name in self.schema.static:
+            if self.homes[name] is not self.source:
+                continue
+            place, values = self._place("static", name), self._values(batch, name, where)
+            place[series[fresh]] = values[fresh]
+            kept, given = place[series], values.astype(place.dtype)
+            differs = (kept != given) & ~((kept != kept) & (given != given))
+            if differs.any():
+                raise where.error(
+                    StaticValuesError, differs, name, "a static value that changes in time", "make it past or known"
+                )
+        if self.schema.events and self.side["events"] is None:
+            assert where.times is not None
+            values = {name: self._values(batch, name, where) for name in self.schema.events}
+            self.events.add(where.times, values, where)
+
+    def _values(self, batch: pa.RecordBatch, name: str, where: Where) -> np.ndarray:
+        """A covariate's checked numbers or codes."""
+        column, kind = batch.column(name), self.schema.kinds[name]
+        if name in self.schema.known:
+            refuse_missing(is_missing(column), name, where)
+        if kind == "category":
+            return categories(column, self.codes_of[name])
+        return (flags if kind == "flag" else numbers)(column, name, where)
+
+    def _place(self, role: Role, name: str) -> np.ndarray:
+        """The column of the array that holds this covariate."""
+        if self.schema.kinds[name] == "category":
+            return self.arrays[f"{role}_category"][:, self.schema.categories(role).index(name)]
+        return self.arrays[f"{role}_number"][:, self.schema.numbers(role).index(name)]
+
+    def finish(self) -> Contents:
+        assert self.axis is not None
+        assert self.row == len(self.arrays["target"]), "the source changed while it was read"
+        offsets = self.arrays["offsets"] = self.allocate("offsets", (len(self.ids) + 1,), np.int64)
+        offsets[:] = np.append(self.first_row, self.row)
+        self._check_observed()
+        if (table := self.side["static"]) is not None:
+            self._read_static(table)
+        if (table := self.side["events"]) is not None:
+            self._read_events(table)
+        if "steps" in self.arrays and np.array_equal(self.arrays["steps"][offsets[1:] - 1], np.diff(offsets) - 1):
+            del self.arrays["steps"]  # no gap anywhere: a row's number tells its step
+        self.arrays |= self.events.arrays(self.allocate)
+        return Contents(Encoding(self.schema, self.axis, self.vocabularies), self.ids, self.arrays)
+
+    def _check_observed(self) -> None:
+        last = self.arrays["last_observed"]
+        never = np.flatnonzero(last == NEVER)
+        if self.is_new and never.size:
+            raise AllMissingError(
+                "no observed value" + (f" (nor in {never.size - 1} further series)" if never.size > 1 else ""),
+                "drop the series; one without history can only be forecast, as a cold start",
+                column=self.schema.target,
+                series=self.ids[never[0]],
+            )
+        last[never] = self.arrays["first_step"][never] - 1
+
+    def _read_static(self, table: Source) -> None:
+        names = [name for name in self.schema.static if self.homes[name] is table]
+        seen = np.zeros(len(self.ids), bool)
+        for batch in table.batches([self.schema.id, *names]):
+            texts = [text or "" for text in as_text(batch.column(self.schema.id))]
+            series = np.array([self.rank.get(text, -1) for text in texts], dtype=np.int64)
+            where = Where(texts, np.arange(len(texts)))
+            rows = np.flatnonzero(series >= 0)
+            is_again = np.ones(len(texts), bool)
+            is_again[rows[np.unique(series[rows], return_index=True)[1]]] = False
+            is_again[rows] |= seen[series[rows]]
+            is_again[series < 0] = False
+            if is_again.any():
+                raise where.error(StaticValuesError, is_again, self.schema.id, "2 rows in the static table", "keep one")
+            seen[series[rows]] = True
+            for name in names:
+                self._place("static", name)[series[rows]] = self._values(batch, name, where)[rows]
+        if not seen.all():
+            missing = np.flatnonzero(~seen)
+            more = f" (nor are {missing.size - 1} further series)" if missing.size > 1 else ""
+            raise StaticValuesError(f"not in the static table{more}", "add its row", series=self.ids[missing[0]])
+
+    def _read_events(self, table: Source) -> None:
+        assert self.axis is not None
+        for batch in table.batches([self.schema.time, *self.schema.events]):
+            column = batch.column(self.schema.time)
+            if column.null_count:
+                raise EventTableError("a row of the event table has no date", "drop it", column=self.schema.time)
+            times = self.axis.count(as_microseconds(column), column.type, self.schema.time)
+            where = Where([], None, times)
+            if self.schema.time_grid == "calendar":
+                self._on_grid(times, where)
+            values = {name: self._values(batch, name, where) for name in self.schema.events}
+            self.events.add(times, values, where, is_table=True)
+        if self.events.last_time < self.last_time:
+            raise EventTableError(
+                f"the event table ends at {show_time(self.events.last_time)}, before the last target date",
+                "extend it; a row without events will do",
+                time=show_time(self.last_time),
+            )
+
+
+class _Events:
+    """Global covariates by time, gathered from the frame's rows or from the event table."""
+
+    def __init__(self, schema: Schema):
+        self.schema = schema
+        self.times = np.zeros(0, np.int64)
+        self.values = {name: np.zeros(0) for name in schema.events}
+
+    @property
+    def last_time(self) -> int:
+        return int(self.times[-1]) if self.times.size else 0
+
+    def add(self, times: np.ndarray, values: dict[str, np.ndarray], where: Where, *, is_table: bool = False) -> None:
+        for name, column in values.items():
+            if self.schema.kinds[name] == "number" and np.isnan(column).any():
+                raise where.error(EventTableError, np.isnan(column), name, "no value", "fill it; 0 means no event")
+            values[name] = np.nan_to_num(column)
+        both = np.concatenate((self.times, times))
+        unique, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+        new = slice(len(self.times), None)
+        if is_table and (again := first[inverse[new]] != np.arange(len(self.times), len(both))).any():
+            raise where.error(EventTableError, again, self.schema.time, "2 rows in the event table", "keep one")
+        for name, column in values.items():
+            joined = np.concatenate((self.values[name], column))
+            if (differs := joined[first][inverse[new]] != column).any():
+                raise where.error(
+                    EventTableError, differs, name, "series disagree about an event", "make it known, not events"
+                )
+            self.values[name] = joined[first]
+        self.times = unique
+
+    def arrays(self, allocate: Allocate) -> dict[str, np.ndarray]:
+        names = {"event_number": self.schema.numbers("events"), "event_category": self.schema.categories("events")}
+        arrays = {"event_times": allocate("event_times", (len(self.times),), np.int64)}
+        arrays["event_times"][:] = self.times
+        for block, columns in names.items():
+            dtype = np.float32 if block == "event_number" else np.int32
+            arrays[block] = allocate(block, (len(self.times), len(columns)), dtype)
+            for i, name in enumerate(columns):
+                arrays[block][:, i] = self.values[name]
+        return arrays

@@ -1,0 +1,131 @@
+"""The exception tree. Every message says where, what, and the remedy.
+
+    MqcastError
+    ├── SchemaError              the roles do not fit the frame
+    │   ├── MissingColumnError
+    │   └── ColumnTypeError
+    ├── DataError                a value does not fit its role
+    │   ├── SourceError              no such file, or not one that can be read
+    │   ├── EmptyFrameError
+    │   ├── MissingKeyError          an id or a date is missing
+    │   ├── DuplicateRowsError
+    │   ├── OffGridError
+    │   ├── TimeZoneError
+    │   ├── NonFiniteError
+    │   ├── FlagValuesError          a flag that is neither 0 nor 1
+    │   ├── AllMissingError          a series without one observed target
+    │   ├── KnownValuesError         a value that must be known ahead is not
+    │   ├── StaticValuesError
+    │   └── EventTableError
+    ├── ConfigError              a setting is impossible
+    └── ArtifactError            a folder on disk is not what it should be
+
+Warnings: `UnseenCategoryWarning`, `EventReachWarning`, both `MqcastWarning`.
+"""
+
+
+class MqcastError(Exception):
+    """Everything that mqcast raises on purpose."""
+
+
+class SchemaError(MqcastError, ValueError):
+    """The roles do not fit the frame."""
+
+
+class MissingColumnError(SchemaError):
+    """A named column is not there."""
+
+
+class ColumnTypeError(SchemaError):
+    """A column's type does not fit its role or kind."""
+
+
+class DataError(MqcastError, ValueError):
+    """A value does not fit its role.
+
+    `column`, `series` and `time` say where, as far as they are known; they are part of the message too.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        remedy: str,
+        *,
+        column: str | None = None,
+        series: str | None = None,
+        time: str | None = None,
+    ):
+        self.problem, self.remedy = problem, remedy
+        self.column, self.series, self.time = column, series, time
+        where = [f"series {series!r}"] if series is not None else []
+        where += [f"column {column!r}"] if column is not None else []
+        where += [f"at {time}"] if time is not None else []
+        super().__init__(f"{', '.join(where)}: {problem}; {remedy}" if where else f"{problem}; {remedy}")
+
+
+class SourceError(DataError):
+    """There is no such file, or it cannot be read."""
+
+
+class EmptyFrameError(DataError):
+    """There is no row."""
+
+
+class MissingKeyError(DataError):
+    """An id or a date is missing."""
+
+
+class DuplicateRowsError(DataError):
+    """A series has two rows for one date."""
+
+
+class OffGridError(DataError):
+    """A date is not a whole number of steps from the others."""
+
+
+class TimeZoneError(DataError):
+    """Dates of several time zones, or with and without one."""
+
+
+class NonFiniteError(DataError):
+    """A value is infinite, or too large for float32."""
+
+
+class FlagValuesError(DataError):
+    """A flag is neither 0 nor 1."""
+
+
+class AllMissingError(DataError):
+    """A series has no observed target."""
+
+
+class KnownValuesError(DataError):
+    """A value that has to be known ahead is missing."""
+
+
+class StaticValuesError(DataError):
+    """A static value is missing, doubled or changes in time."""
+
+
+class EventTableError(DataError):
+    """The event table is doubled, contradicts itself or ends too early."""
+
+
+class ConfigError(MqcastError, ValueError):
+    """A setting is impossible."""
+
+
+class ArtifactError(MqcastError):
+    """A folder on disk is not what it should be."""
+
+
+class MqcastWarning(UserWarning):
+    """Everything that mqcast warns of."""
+
+
+class UnseenCategoryWarning(MqcastWarning):
+    """Values that training never saw; they are read as the reserved unknown."""
+
+
+class EventReachWarning(MqcastWarning):
+    """Dates beyond the event table; no event is assumed there."""
