@@ -1,0 +1,238 @@
+"""What the simulated worlds share: the calendar, the assortment of items, and the tables a forecaster is given.
+
+Axes everywhere: items, horizon, time, level. `time` is the creation time: at time t the weeks 0..t are known, and with
+them every holiday and the promotions of weeks 0..t+horizon. Lead h = 1..horizon stands at horizon index h-1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+
+from mqcast.data.schema import Schema
+from mqcast.errors import ConfigError
+
+FIRST_WEEK = date(2019, 1, 6)  # a week is named by the Sunday that ends it
+WEEKS_A_YEAR = 52
+HOLIDAYS = {"holiday_spring": (4, 10), "holiday_summer": (6, 24), "holiday_harvest": (10, 3), "holiday_winter": (12, 8)}
+HOLIDAY_SHAPE = {-2: 0.25, -1: 0.6, 0: 1.0, 1: -0.35, 2: -0.15}  # weeks after the holiday: share of its lift
+PROMOTIONS = ("promo_display", "promo_coupon")
+PRICE_BANDS = ("low", "middle", "high")
+NUM_BRANDS = 20
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """The exact distribution of future demand, given what is known at each creation time."""
+
+    def quantiles(self, levels: Sequence[float], first: int, last: int) -> np.ndarray:
+        """(items, horizon, creation times first..last, levels): the level-quantile of demand in week t+h given
+        everything known at the end of week t. Both `first` and `last` are included."""
+        ...
+
+    def cdf(self, values: np.ndarray, first: int, last: int) -> np.ndarray:
+        """P(demand in week t+h <= values | known at t); values broadcasts to (items, horizon, creation times)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Simulated demand, the tables a forecaster may see, and the oracle no forecaster can beat.
+
+    `frame` reaches `horizon` weeks past the last sale: there `y` is null and the promotions are known. `events` holds
+    the raw holiday indicators of weeks 0..num_weeks + 3 * horizon; their effects before and after must be learnt.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    static: pl.DataFrame
+    events: pl.DataFrame
+    horizon: int
+    num_weeks: int
+    demand: np.ndarray  # (items, num_weeks + horizon), with the weeks that the frame hides
+    promotions: np.ndarray  # (items, num_weeks + horizon, promotion types) bool
+    holidays: np.ndarray  # (num_weeks + 3 * horizon + 1, holidays) bool
+    oracle: Oracle
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(
+            freq="W",
+            target="y",
+            id="unique_id",
+            time="ds",
+            static=tuple(self.static.columns[1:]),
+            known=PROMOTIONS,
+            events=tuple(HOLIDAYS),
+        )
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a world is, checked."""
+
+    num_items: int
+    num_weeks: int
+    horizon: int
+    num_categories: int
+
+    def __post_init__(self):
+        for name, least in {"num_items": 1, "num_weeks": 2, "horizon": 1, "num_categories": 1}.items():
+            require(getattr(self, name) >= least, f"{name} is {getattr(self, name)}", f"give at least {least}")
+
+    @property
+    def total_weeks(self) -> int:
+        return self.num_weeks + self.horizon
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """What the items of a category share, each array led by the category axis."""
+
+    level: np.ndarray  # mean of an item's first log level
+    amplitude: np.ndarray
+    phase: np.ndarray
+    holiday_lift: np.ndarray  # (categories, holidays)
+
+    def season(self, num_weeks: int) -> np.ndarray:
+        """(categories, weeks): a_g sin(2πt/52 + φ_g)."""
+        angle = 2 * np.pi * np.arange(num_weeks) / WEEKS_A_YEAR
+        return self.amplitude[:, None] * np.sin(angle + self.phase[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Assortment:
+    """The items: what they are, when they are promoted, and the rest of each one's own random stream."""
+
+    streams: list[np.random.Generator]
+    category: np.ndarray  # (items,)
+    brand: np.ndarray
+    price_band: np.ndarray
+    promotions: np.ndarray  # (items, weeks, promotion types) bool
+
+
+def require(condition: bool, problem: str, remedy: str) -> None:
+    if not condition:
+        raise ConfigError(f"simulated world: {problem}; {remedy}")
+
+
+def check_promo_rates(rates: tuple[float, ...]) -> None:
+    possible = len(rates) == len(PROMOTIONS) and all(0 <= rate <= 1 for rate in rates)
+    require(possible, f"promo_rates is {rates}", f"give {len(PROMOTIONS)} probabilities, one for each promotion type")
+
+
+def check_creation_times(first: int, last: int, num_weeks: int) -> None:
+    remedy = f"give 0 <= first <= last <= {num_weeks - 1}"
+    require(0 <= first <= last < num_weeks, f"creation times {first}..{last} do not exist", remedy)
+
+
+def check_levels(levels: Sequence[float]) -> None:
+    for level in levels:
+        require(0 < level < 1, f"quantile level {level}", "give levels between 0 and 1, both excluded")
+
+
+def random_streams(
+    seed: int, num_items: int
+) -> tuple[np.random.Generator, np.random.Generator, list[np.random.Generator]]:
+    """Streams of the calendar, of the categories and of each item: more items leave the earlier ones as they were."""
+    require(seed >= 0, f"seed is {seed}", "give 0 or more")
+    calendar, categories, items = np.random.SeedSequence(seed).spawn(3)
+    item_streams = [np.random.default_rng(item) for item in items.spawn(num_items)]
+    return np.random.default_rng(calendar), np.random.default_rng(categories), item_streams
+
+
+def draw_holidays(rng: np.random.Generator, num_weeks: int) -> np.ndarray:
+    """(weeks, holidays) bool: each holiday is once a year, a week before, in or after the week of its date.
+
+    The shift against that week is never the same in two years running, so the week of year does not tell the holiday.
+    """
+    last_year = (FIRST_WEEK + timedelta(weeks=num_weeks)).year
+    years = range(FIRST_WEEK.year, last_year + 2)
+    shifts = np.cumsum(rng.integers(1, 3, size=(len(years), len(HOLIDAYS))), axis=0) % 3 - 1
+    holidays = np.zeros((num_weeks, len(HOLIDAYS)), dtype=bool)
+    for year, year_shifts in zip(years, shifts, strict=True):
+        for k, (month, day) in enumerate(HOLIDAYS.values()):
+            weeks_to_sunday = -((FIRST_WEEK - date(year, month, day)).days // 7)
+            week = weeks_to_sunday + int(year_shifts[k])
+            if 0 <= week < num_weeks:
+                holidays[week, k] = True
+    return holidays
+
+
+def holiday_effects(holidays: np.ndarray) -> np.ndarray:
+    """(weeks, holidays): f_k(t) = Σ_d w_d 1{week t-d is holiday k}, the share of its full lift felt in week t."""
+    reach = max(HOLIDAY_SHAPE)
+    padded = np.pad(holidays, ((reach, reach), (0, 0))).astype(float)
+    num_weeks = len(holidays)
+    return sum(
+        (share * padded[reach - after : reach - after + num_weeks] for after, share in HOLIDAY_SHAPE.items()),
+        start=np.zeros(holidays.shape),
+    )
+
+
+def draw_categories(
+    rng: np.random.Generator, num_categories: int, mean_level: float, max_amplitude: float
+) -> Categories:
+    return Categories(
+        level=rng.normal(mean_level, 0.5, num_categories),
+        amplitude=rng.uniform(0.1, max_amplitude, num_categories),
+        phase=rng.uniform(0, 2 * np.pi, num_categories),
+        holiday_lift=rng.uniform(0.1, 0.9, (num_categories, len(HOLIDAYS))),
+    )
+
+
+def draw_assortment(
+    streams: list[np.random.Generator], num_categories: int, num_weeks: int, promo_rates: tuple[float, ...]
+) -> Assortment:
+    """Brand and price band carry no information beyond the category; promotions are independent of all else."""
+    check_promo_rates(promo_rates)
+    kinds = np.array([rng.integers((num_categories, NUM_BRANDS, len(PRICE_BANDS))) for rng in streams])
+    chances = np.stack([rng.random((num_weeks, len(PROMOTIONS)), dtype=np.float32) for rng in streams])
+    category, brand, price_band = kinds.T
+    return Assortment(streams, category, brand, price_band, chances < np.asarray(promo_rates))
+
+
+def assemble_world(
+    name: str, size: Size, assortment: Assortment, holidays: np.ndarray, demand: np.ndarray, oracle: Oracle
+) -> World:
+    ids = pl.Series("unique_id", [f"item_{i:06d}" for i in range(size.num_items)])
+    return World(
+        name=name,
+        frame=_frame(ids, size, assortment.promotions, demand),
+        static=_static(ids, assortment),
+        events=pl.DataFrame({"ds": _dates(len(holidays))} | dict(zip(HOLIDAYS, holidays.T, strict=True))),
+        horizon=size.horizon,
+        num_weeks=size.num_weeks,
+        demand=demand,
+        promotions=assortment.promotions,
+        holidays=holidays,
+        oracle=oracle,
+    )
+
+
+def _frame(ids: pl.Series, size: Size, promotions: np.ndarray, demand: np.ndarray) -> pl.DataFrame:
+    seen = np.where(np.arange(size.total_weeks) < size.num_weeks, demand, np.nan)
+    keys = {
+        "unique_id": ids.gather(np.repeat(np.arange(size.num_items), size.total_weeks)),
+        "ds": np.tile(_dates(size.total_weeks), size.num_items),
+        "y": pl.Series(seen.ravel()).fill_nan(None),
+    }
+    return pl.DataFrame(keys | {name: promotions[:, :, j].ravel() for j, name in enumerate(PROMOTIONS)})
+
+
+def _static(ids: pl.Series, assortment: Assortment) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "unique_id": ids,
+            "category": [f"category_{category:02d}" for category in assortment.category],
+            "brand": [f"brand_{brand:02d}" for brand in assortment.brand],
+            "price_band": [PRICE_BANDS[band] for band in assortment.price_band],
+        }
+    )
+
+
+def _dates(num_weeks: int) -> np.ndarray:
+    return np.datetime64(FIRST_WEEK, "us") + np.arange(num_weeks) * np.timedelta64(7, "D")
