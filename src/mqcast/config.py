@@ -15,8 +15,8 @@ Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isi
 
 def nearest(name: str, candidates: "list[str] | tuple[str, ...]") -> str:
     """` (did you mean 'price'?)`, or nothing when no candidate is near."""
-    found = difflib.get_close_matches(name.lower(), {c.lower(): c for c in candidates}, n=1, cutoff=0.6)
-    originals = {c.lower(): c for c in candidates}
+    originals = {str(candidate).lower(): candidate for candidate in candidates}
+    found = difflib.get_close_matches(name.lower(), originals, n=1, cutoff=0.6)
     return f" (did you mean {originals[found[0]]!r}?)" if found else ""
 
 

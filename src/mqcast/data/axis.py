@@ -22,17 +22,13 @@ class TimeAxis:
     zone: str | None = None
 
     @classmethod
-    def of(cls, freq: str | None, zone: str | None, times: np.ndarray, series: np.ndarray) -> "TimeAxis":
-        """The axis that `freq` says, or that sorted rows show."""
+    def of(cls, freq: str | None, zone: str | None, times: np.ndarray, counts: np.ndarray) -> "TimeAxis":
+        """The axis that `freq` says, or that sorted distinct times show; `counts` says how many rows have each."""
         local = wall_times(times, zone) if zone else times
-        if freq is not None:
-            frequency = Frequency.parse(freq)
-            return cls(frequency.anchored(times if frequency.sub_daily else local), zone)
-        within = np.diff(series) == 0
-        frequency = Frequency.infer(local, np.diff(local)[within])
-        if frequency.sub_daily and zone:
-            frequency = Frequency.infer(times, np.diff(times)[within])
-        return cls(frequency, zone)
+        frequency = Frequency.infer(local) if freq is None else Frequency.parse(freq)
+        if freq is None and frequency.sub_daily and zone:
+            frequency = Frequency.infer(times)
+        return cls(frequency.anchored(times if frequency.sub_daily else local, counts), zone)
 
     @property
     def in_utc(self) -> bool:
@@ -60,8 +56,10 @@ def wall_times(times: np.ndarray, zone: str) -> np.ndarray:
     return stamps.dt.replace_time_zone(None).cast(pl.Int64).to_numpy().reshape(times.shape)
 
 
-def utc_time(time: int, zone: str) -> int:
-    """The UTC microsecond at which the zone's clock shows `time`, the first one if it does so twice."""
-    stamps = pl.Series([time]).cast(pl.Datetime("us"))
-    utc = stamps.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").dt.convert_time_zone("UTC")
-    return int(utc.cast(pl.Int64).fill_null(time)[0])
+def utc_times(times: np.ndarray, zone: str) -> np.ndarray:
+    """The UTC microseconds at which the zone's clock shows `times`: the first one if it does so twice, and the moment
+    the clock jumps if it never does."""
+    stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us"))
+    utc = stamps.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    jump = (stamps.dt.offset_by("1h")).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    return utc.fill_null(jump.dt.truncate("1h")).dt.convert_time_zone("UTC").cast(pl.Int64).to_numpy()

@@ -92,7 +92,7 @@ class Assembler:
         visible = exists & (steps <= windows.last_target[:, None])
         y = np.where(visible, panel.target[rows], np.nan)
         observed = ~np.isnan(y)
-        loc, scale = self.target.at(windows.series, start, num_steps)
+        loc, scale = self.target.at(windows.series, start, num_steps, windows.last_target)
         fct = steps[:, :num_steps]
         is_fct = (fct >= windows.first_fct[:, None]) & (fct <= windows.last_fct[:, None])
         past = rows[:, :num_steps], visible[:, :num_steps, None]
@@ -122,10 +122,11 @@ class Assembler:
     def _global(self, series: np.ndarray, start: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
         """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates."""
         panel, reach = self.panel, self.config.reach
-        if panel.schema.time_grid == "calendar" and (start == start[0]).all():
+        if panel.schema.time_grid == "calendar" and (start == start[:1]).all():
             series, start = series[:1], start[:1]
         times = panel.times_at(series, start - reach, span + 2 * reach)
-        panel.warn_of_event_reach(int(times.max()))
+        if times.size:  # a rank's share of a small batch may be empty
+            panel.warn_of_event_reach(int(times.max()))
         number, category = panel.events_at(times)
         flags, calendar = panel.calendar.flags(times), panel.calendar.categories(times)
         number = self.number.forward("event", number)

@@ -52,8 +52,8 @@ class Calendar:
 
     def flags(self, times: np.ndarray) -> np.ndarray:
         """(…, holidays): does the holiday fall into the period of each time?"""
-        if not self.holidays:
-            return np.zeros((*times.shape, 0), bool)
+        if not self.holidays or times.size == 0:
+            return np.zeros((*times.shape, len(self.holidays)), bool)
         first, last = self.period_days(times)
         start, stop = int(first.min()), int(last.max()) + 1
         on_day = np.zeros((stop - start, len(self.holidays)), np.int32)
@@ -102,9 +102,12 @@ def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[in
     """Days since 1970 of each holiday of a country ('US') or of a part of one ('DE-BY')."""
     country, _, part = region.partition("-")
     try:
-        found = holiday_lists.country_holidays(country, subdiv=part or None, years=range(first_year, end_year))
-    except NotImplementedError as error:
-        raise ConfigError(f"no holidays for {region!r} ({error}); use a code such as 'US', 'DE' or 'DE-BY'") from None
+        spoken = getattr(holiday_lists, country).supported_languages
+        english = "en_US" if "en_US" in spoken else None  # or names would follow the machine's locale
+        years = range(first_year, end_year)
+        found = holiday_lists.country_holidays(country, subdiv=part or None, years=years, language=english)
+    except (AttributeError, NotImplementedError):
+        raise ConfigError(f"no holidays for {region!r}; use a code such as 'US', 'DE' or 'DE-BY'") from None
     days: dict[str, list[int]] = {}
     for date in sorted(found):
         for name in found.get_list(date):

@@ -6,14 +6,17 @@ sorted. The second, in the order (id, time), checks every value and writes it to
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from mqcast.config import nearest
-from mqcast.data.schema import Schema, is_number, is_text
+from mqcast.data.axis import TimeAxis
+from mqcast.data.frequency import show_time
+from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.data.writer import Allocate, Contents, Encoding, Homes, Vocabularies, Writer
@@ -26,6 +29,8 @@ from mqcast.errors import (
     UnseenCategoryWarning,
 )
 
+MOST_TIMES = 2_000_000
+
 
 def read_frame(
     frame: Any,
@@ -35,8 +40,12 @@ def read_frame(
     *,
     allocate: Allocate,
     like: Encoding | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Contents:
-    """Validate, sort, type and pack a frame; `like` has it read as an earlier frame was."""
+    """Validate, sort, type and pack a frame; `like` has it read as an earlier frame was.
+
+    `on_progress(rows written, rows in all)` is called now and then.
+    """
     source = open_source(frame)
     side = {
         "static": None if static is None else open_source(static, "static table"),
@@ -44,18 +53,27 @@ def read_frame(
     }
     homes = _find_columns(source, schema, side)
     _check_keys(schema, source, side)
-    schema = _resolved(schema, homes, like)
+    types = {name: homes[name].type_of(name) for name in schema.covariates()}
+    schema = (like.schema if like else schema).resolved(types)
     if source.num_rows == 0:
         raise EmptyFrameError("the frame has no row", "give at least one row a series")
     scan = _scan(source, schema, homes)
-    vocabularies = _vocabularies(scan.counts, like)
-    axis = like.axis if like else None
-    writer = Writer(source, side, homes, schema, axis, vocabularies, scan.ids, allocate, is_new=like is None)
+    if like is None:
+        zone = getattr(source.type_of(schema.time), "tz", None)
+        axis = TimeAxis.of(schema.freq, zone, *scan.times)
+        encoding = Encoding(schema.replace(freq=str(axis.frequency)), axis, scan.vocabularies())
+        is_told = schema.freq is not None
+    else:
+        encoding, is_told = like, True
+        _warn_of_unseen(scan.counts, like)
+    writer = Writer(source, side, homes, encoding, scan.ids, allocate, is_new=like is None)
     columns = writer.frame_columns
     in_order = source.batches(columns) if scan.is_sorted else source.sorted_batches(columns, schema.id, schema.time)
     for batch in in_order:
         writer.add(batch)
-    return writer.finish()
+        if on_progress:
+            on_progress(writer.row, source.num_rows)
+    return writer.finish(is_frequency_told=is_told)
 
 
 def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]) -> Homes:
@@ -68,21 +86,27 @@ def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]
         else:
             homes[name] = source
         if name not in homes[name].names:
-            available = homes[name].names
-            where = "the frame" if homes[name] is source else f"the {role} table"
-            in_index = name in getattr(source, "index_names", ())
-            hint = " (it is in the index: call reset_index() first)" if in_index else nearest(name, available)
-            raise MissingColumnError(f"{role} column {name!r} is not in {where}{hint}; there are {_some(available)}")
+            places = [homes[name]] + ([table] if table is not None and table is not homes[name] else [])
+            _refuse_missing(role, name, places)
     for role, key in (("static", schema.id), ("events", schema.time)):
         if (table := side[role]) is None:
             continue
         if key not in table.names:
-            hint = nearest(key, table.names)
-            raise MissingColumnError(f"the {role} table is keyed by {key!r}, which it does not have{hint}; rename it")
+            _refuse_missing("key", key, [table])
         if not getattr(schema, role):
             others = _some([name for name in table.names if name != key])
             raise SchemaError(f"the schema uses no column of the {role} table; name some of {others} in {role}=")
     return homes
+
+
+def _refuse_missing(role: str, name: str, places: list[Source]) -> NoReturn:
+    available = [column for place in places for column in place.names]
+    in_index = any(name in place.index_names for place in places)
+    hint = " (it is in the index: call reset_index() first)" if in_index else nearest(name, available)
+    where = " or ".join(
+        f"the {place.what}" if " " not in place.what or "table" in place.what else place.what for place in places
+    )
+    raise MissingColumnError(f"{role} column {name!r} is not in {where}{hint}; there are {_some(available)}")
 
 
 def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) -> None:
@@ -90,32 +114,23 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
         if table is None:
             continue
         kind = table.type_of(schema.id)
-        if not is_text(kind) and not pa.types.is_integer(getattr(kind, "value_type", kind)):
-            raise ColumnTypeError(f"{what}id column {schema.id!r} is {kind}; make it text or whole numbers")
+        if not is_text(kind) and not pa.types.is_integer(plain_type(kind)):
+            raise ColumnTypeError(
+                f"{what}id column {schema.id!r} holds {words_for(kind)}; make it text or whole numbers"
+            )
     for table, what in ((source, ""), (side["events"], "event table, ")):
         if table is None:
             continue
         kind = table.type_of(schema.time)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             hint = "parse it first, for example with pd.to_datetime" if is_text(kind) else "make it a date or timestamp"
-            raise ColumnTypeError(f"{what}time column {schema.time!r} is {kind}, not dates; {hint}")
-    for role, name in (("target", schema.target), ("observed", schema.observed)):
-        if name is not None and not _is_numeric(source.type_of(name)):
-            raise ColumnTypeError(f"{role} column {name!r} is {source.type_of(name)}; convert it to numbers")
-
-
-def _resolved(schema: Schema, homes: Homes, like: Encoding | None) -> Schema:
-    types = {name: homes[name].type_of(name) for name in schema.covariates()}
-    if like is None:
-        return schema.resolved(types)
-    for name, kind in like.schema.kinds.items():
-        if kind != "category" and not _is_numeric(types[name]):
-            raise ColumnTypeError(f"column {name!r} was a {kind} in training and is {types[name]} now; convert it")
-    return like.schema
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+            hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
+            raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}, not dates; {hint}")
+    for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
+        if name is not None and not is_numeric(source.type_of(name)):
+            raise ColumnTypeError(
+                f"{role} column {name!r} holds {words_for(source.type_of(name))}; convert it to {remedy}"
+            )
 
 
 def _some(names: list[str]) -> str:
@@ -124,11 +139,15 @@ def _some(names: list[str]) -> str:
 
 @dataclass
 class _Scan:
-    """What the first pass found: ids in their order, and how often each category occurs."""
+    """What the first pass found: ids and distinct times in order, and how often each time and category occurs."""
 
     ids: list[str]
+    times: tuple[np.ndarray, np.ndarray]
     counts: dict[str, dict[str, int]]
     is_sorted: bool
+
+    def vocabularies(self) -> Vocabularies:
+        return {name: tuple(sorted(found, key=str.encode)) for name, found in self.counts.items()}
 
 
 def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
@@ -136,31 +155,51 @@ def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
     names = [name for name in categories if homes[name] is source]
     counts: dict[str, dict[str, int]] = {name: {} for name in categories}
     ids: set[str] = set()
+    times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     last: tuple[bytes, int] | None = None
     is_sorted, row = True, 0
     for batch in source.batches([schema.id, schema.time, *names]):
         if batch.num_rows == 0:
             continue
-        for key in (schema.id, schema.time):
-            _refuse_missing_keys(batch.column(key), key, row)
         codes, distinct = as_codes(batch.column(schema.id))
         texts = [text or "" for text in as_text(distinct)]
+        _refuse_missing_keys(schema, batch, codes, texts, row)
         ids.update(texts[code] for code in np.unique(codes))
+        times = _count_times(batch.column(schema.time), times)
         if is_sorted:
             is_sorted, last = _follows(codes, texts, as_microseconds(batch.column(schema.time)), last)
         for name in names:
             _count(batch.column(name), counts[name])
         row += batch.num_rows
     for name in set(categories) - set(names):
-        for batch in homes[name].batches([name]):
-            _count(batch.column(name), counts[name])
-    return _Scan(sorted(ids, key=str.encode), counts, is_sorted)
+        key = [schema.id] if name in schema.static else []
+        for batch in homes[name].batches([name, *key]):
+            rows = [text in ids for text in as_text(batch.column(schema.id))] if key else None
+            _count(batch.column(name).filter(rows) if rows else batch.column(name), counts[name])
+    return _Scan(sorted(ids, key=str.encode), times, counts, is_sorted)
 
 
-def _refuse_missing_keys(column: pa.Array, key: str, row: int) -> None:
-    if column.null_count:
-        first = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise MissingKeyError(f"row {first} has no value", "fill it or drop the row", column=key)
+def _count_times(column: pa.Array, before: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct times and their counts; of very many the earliest, which show a frequency as well."""
+    found = column.value_counts()
+    times = np.concatenate((before[0], as_microseconds(found.field("values"))))
+    counts = np.concatenate((before[1], found.field("counts").to_numpy(zero_copy_only=False)))
+    distinct, index = np.unique(times, return_inverse=True)
+    return distinct[:MOST_TIMES], np.bincount(index, counts).astype(np.int64)[:MOST_TIMES]
+
+
+def _refuse_missing_keys(schema: Schema, batch: pa.RecordBatch, codes: np.ndarray, texts: list[str], row: int) -> None:
+    times = batch.column(schema.time)
+    if (codes < 0).any():
+        first = int(np.flatnonzero(codes < 0)[0])
+        date = None if times[first].as_py() is None else show_time(int(as_microseconds(times.slice(first, 1))[0]))
+        raise MissingKeyError(f"row {row + first} has no value", "fill it or drop the row", column=schema.id, time=date)
+    if times.null_count:
+        first = int(np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False))[0])
+        name = texts[codes[first]]
+        raise MissingKeyError(
+            f"row {row + first} has no value", "fill it or drop the row", column=schema.time, series=name
+        )
 
 
 def _follows(
@@ -184,10 +223,8 @@ def _count(column: pa.Array, counts: dict[str, int]) -> None:
             counts[text] = counts.get(text, 0) + int(number)
 
 
-def _vocabularies(counts: dict[str, dict[str, int]], like: Encoding | None) -> Vocabularies:
-    """The categories' values in order; those of an earlier frame stay, and what it did not have is counted."""
-    if like is None:
-        return {name: tuple(sorted(found, key=str.encode)) for name, found in counts.items()}
+def _warn_of_unseen(counts: dict[str, dict[str, int]], like: Encoding) -> None:
+    """One warning that counts the categories which training did not see."""
     unseen = []
     for name, found in counts.items():
         if new := sorted(set(found) - set(like.vocabularies[name])):
@@ -196,4 +233,3 @@ def _vocabularies(counts: dict[str, dict[str, int]], like: Encoding | None) -> V
     if unseen:
         text = f"categories that training did not see are read as unknown: {'; '.join(unseen)}"
         warnings.warn(text, UnseenCategoryWarning, stacklevel=4)
-    return like.vocabularies

@@ -62,52 +62,46 @@ class Frequency:
             raise _unknown(text)
         if name == "B" and count == 1 and anchor is None:
             return cls("business", DAY)
-        if name in _FIXED and (anchor is None or (name == "W" and anchor in WEEKDAYS)):
-            phase = None
-            if anchor is not None:
-                if count > 1:  # every second Sunday: which ones, only the data can tell
-                    return cls("fixed", count * WEEK)
-                phase = (WEEKDAYS.index(anchor) - EPOCH_WEEKDAY) % 7 * DAY
+        if name in _FIXED and (anchor is None or (name == "W" and count == 1 and anchor in WEEKDAYS)):
+            phase = None if anchor is None else (WEEKDAYS.index(anchor) - EPOCH_WEEKDAY) % 7 * DAY
             return cls("fixed", count * _FIXED[name], phase)
-        if name[0] in _MONTHLY and name[1:] in ("", "S", "E") and (anchor is None or anchor in MONTHS):
-            months = count * _MONTHLY[name[0]]
-            day = {"": None, "S": "first", "E": "last"}[name[1:]]
-            return cls("month", months, MONTHS.index(anchor) % months if anchor else None, day)
+        if name[0] in _MONTHLY and name[1:] in ("", "S", "E"):
+            months, day = count * _MONTHLY[name[0]], {"": None, "S": "first", "E": "last"}[name[1:]]
+            if anchor is None:
+                return cls("month", months, 0 if months == 1 else None, day)
+            if anchor in MONTHS and name[0] in "QY" and count == 1:
+                return cls("month", months, MONTHS.index(anchor) % months, day)
         raise _unknown(text)
 
     @classmethod
-    def infer(cls, times: np.ndarray, gaps: np.ndarray) -> Self:
-        """The frequency of `times`, whose differences inside each series are `gaps`."""
-        gaps = gaps[gaps > 0]
+    def infer(cls, times: np.ndarray) -> Self:
+        """The frequency of sorted, distinct times."""
+        gaps = np.diff(times)
         if gaps.size == 0:
-            raise DataError(
-                "the frequency cannot be told from series of one row", "say it: Schema(freq='D'), 'W', 'h', 'MS' …"
-            )
+            raise DataError("one date does not tell the frequency", "say it: Schema(freq='D'), 'W', 'h', 'MS' …")
         sizes, counts = np.unique(gaps, return_counts=True)
-        common = sizes[counts >= 0.05 * counts.sum()]
+        common = sizes[counts >= 0.05 * gaps.size]
         if common.size == 0:  # no difference is common: irregular
             common = sizes[counts == counts.max()][:1]
         size = int(np.gcd.reduce(common))
-        if size >= DAY and common.min() >= 28 * DAY:
+        if size % DAY == 0 and common.min() >= 28 * DAY:
             for day in ("first", "last"):
-                monthly = cls("month", 1, 0, day)
-                steps, on_grid = monthly.steps(times)
+                steps, on_grid = cls("month", 1, 0, day).steps(times)
                 if on_grid.mean() > 0.9:
-                    months = int(np.gcd.reduce(np.diff(np.unique(steps[on_grid]))))
-                    months = next(m for m in (12, 3, 1) if months % m == 0)
-                    return cls("month", months, None, day).anchored(times)
+                    return cls("month", int(np.gcd.reduce(np.diff(steps[on_grid]))), None, day)
         if size == DAY and times.size >= 10 and np.all(weekday(times) < 5):
-            return cls("business", DAY).anchored(times)
-        return cls("fixed", size).anchored(times)
+            return cls("business", DAY)
+        return cls("fixed", size)
 
-    def anchored(self, times: np.ndarray) -> Self:
-        """The same frequency with the phase (and day of the month) that most of `times` have."""
+    def anchored(self, times: np.ndarray, counts: np.ndarray | None = None) -> Self:
+        """The same frequency with the phase (and day of the month) that most rows have."""
+        counts = np.ones(times.size, int) if counts is None else counts
         if self.unit == "month":
             months, first, last = _month_parts(times)
-            day = self.day or ("last" if last.sum() > first.sum() else "first")
-            phase = self.phase if self.phase is not None else _most_common(months % self.size)
+            day = self.day or ("last" if counts[last].sum() > counts[first].sum() else "first")
+            phase = _most_common(months % self.size, counts) if self.phase is None else self.phase
             return replace(self, phase=phase, day=day)
-        return self if self.phase is not None else replace(self, phase=_most_common(times % self.size))
+        return self if self.phase is not None else replace(self, phase=_most_common(times % self.size, counts))
 
     def steps(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each time's step, and whether it lies on the grid (if not, the step is one nearby)."""
@@ -181,9 +175,9 @@ def _count(number: int) -> str:
     return "" if number == 1 else str(number)
 
 
-def _most_common(values: np.ndarray) -> int:
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[counts.argmax()])
+def _most_common(values: np.ndarray, counts: np.ndarray) -> int:
+    found, index = np.unique(values, return_inverse=True)
+    return int(found[np.bincount(index, counts).argmax()])
 
 
 def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -198,5 +192,5 @@ def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def _unknown(text: str) -> ConfigError:
     return ConfigError(
         f"frequency {text!r} is not known; use s, min, h, D, B, W, M, Q or Y, with a count ('15min'), "
-        "a weekday ('W-WED'), a first month ('QS-FEB') or start/end ('MS', 'ME')"
+        "start or end ('MS', 'ME'), a weekday ('W-WED') or a month ('QS-FEB'); with a count the dates tell the weekday"
     )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -69,13 +70,13 @@ class Panel:
         return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
 
     @classmethod
-    def _read(cls, frame, schema, static, events, like: "Panel | None", allocate) -> Self:
+    def _read(cls, frame, schema, static, events, like: "Panel | None", allocate, on_progress=None) -> Self:
         if like is not None and schema is not None:
             raise ConfigError("give a schema or a panel to be like, not both")
         schema = like.schema if like else (schema or Schema())
         check_regions(schema.holidays)
         encoding = like.encoding if like else None
-        contents = read_frame(frame, schema, static, events, allocate=allocate, like=encoding)
+        contents = read_frame(frame, schema, static, events, allocate=allocate, like=encoding, on_progress=on_progress)
         _write_ids(contents, allocate)
         panel = cls(contents.encoding, (), contents.arrays)
         first, last = panel.span
@@ -256,6 +257,8 @@ class Panel:
 
     def require_future(self, horizon: int, cutoffs: np.ndarray | None = None) -> None:
         """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation)."""
+        if horizon < 1:
+            raise ConfigError(f"horizon is {horizon}; give at least 1")
         cutoffs = self.last_observed if cutoffs is None else cutoffs
         everyone = np.arange(self.num_series)
         if self.schema.known:
@@ -300,11 +303,22 @@ class Panel:
             )
 
 
-def pack(frame: Any, path: str | Path, schema: Schema | None = None, static: Any = None, events: Any = None) -> Panel:
-    """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none."""
+def pack(
+    frame: Any,
+    path: str | Path,
+    schema: Schema | None = None,
+    static: Any = None,
+    events: Any = None,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Panel:
+    """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none.
+
+    `on_progress(rows written, rows in all)` is called now and then.
+    """
     folder = Path(path)
     with new_data_folder(folder) as data:
-        panel = Panel._read(frame, schema, static, events, None, partial(allocate_file, data))
+        panel = Panel._read(frame, schema, static, events, None, partial(allocate_file, data), on_progress)
         commit(folder, data, panel.arrays, panel._description() | {"fingerprint": panel.fingerprint})
     return Panel.open(folder)
 

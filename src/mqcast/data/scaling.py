@@ -91,17 +91,22 @@ class BoundScaler:
         at = np.append(np.arange(len(scaler.loc)), -1)[found]
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
 
-    def at(self, series: np.ndarray, start: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """(B, width) location and scale for creation times start … start+width−1."""
+    def at(
+        self, series: np.ndarray, start: np.ndarray, width: int, last: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(B, width) location and scale for creation times start … start+width−1, blind to steps after `last`."""
         loc, scale = (np.repeat(values[series][:, None], width, axis=1) for values in self._constants)
         for i in np.flatnonzero(np.isnan(scale[:, 0])):
-            loc[i], scale[i] = self._from_own_past(int(series[i]), int(start[i]), width)
+            steps = np.arange(start[i], start[i] + width)
+            loc[i], scale[i] = self._from_own_past(
+                int(series[i]), steps if last is None else np.minimum(steps, last[i])
+            )
         return loc, scale
 
-    def _from_own_past(self, series: int, start: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    def _from_own_past(self, series: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Moments of the observations up to each step, by running sums: what comes later cannot change them."""
         scaler, panel = self.scaler, self.panel
-        first, past = panel.offsets[series], panel.rows_until(series, np.arange(start, start + width))
+        first, past = panel.offsets[series], panel.rows_until(series, steps)
         z = scaler.forward(panel.target[first : first + int(past[-1])])
         observed = ~np.isnan(z)
         centre = z[observed][0] if observed.any() else 0.0
@@ -113,7 +118,7 @@ class BoundScaler:
         divisor = np.maximum(count, 1)
         if scaler.config.by == "past_mean":
             size = sizes / divisor
-            return np.zeros(width), np.where(size > 0, size, scaler.default_scale)
+            return np.zeros(steps.size), np.where(size > 0, size, scaler.default_scale)
         mean = centre + total / divisor
         std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
         loc = np.where(known, mean, scaler.default_loc)
@@ -139,8 +144,9 @@ class NumberScaler:
             elif role == "events" and until is not None:
                 times = panel.arrays["event_times"]
                 mean, std = _column_moments(values, lambda a, b, times=times: times[a:b] <= until)
-            else:
-                mean, std = _column_moments(values, lambda a, b: np.ones(b - a, bool))
+            else:  # static values of series that training sees; all events
+                rows = ends > panel.offsets[:-1] if role == "static" else np.ones(len(values), bool)
+                mean, std = _column_moments(values, lambda a, b, rows=rows: rows[a:b])
             is_flag = np.array([panel.schema.kinds[name] == "flag" for name in panel.schema.numbers(role)], bool)
             loc[block], scale[block] = np.where(is_flag, 0.0, mean), np.where(is_flag, 1.0, positive(std, mean))
         return cls(loc, scale)

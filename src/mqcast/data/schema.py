@@ -102,30 +102,49 @@ class Schema(Settings):
         return self.replace(kinds=kinds)
 
 
-def is_number(type_: pa.DataType) -> bool:
-    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def is_text(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_):
-        return is_text(type_.value_type)
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+def is_numeric(kind: pa.DataType) -> bool:
+    """Numbers, true/false, or nothing at all."""
+    kind = plain_type(kind)
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
+    return any(is_(kind) for is_ in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    kind = plain_type(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def words_for(kind: pa.DataType) -> str:
+    """A type in words."""
+    kind = plain_type(kind)
+    words = {
+        "text": is_text,
+        "true/false": pa.types.is_boolean,
+        "whole numbers": pa.types.is_integer,
+        "numbers": is_numeric,
+        "dates": lambda k: pa.types.is_timestamp(k) or pa.types.is_date(k),
+        "durations": pa.types.is_duration,
+        "times of day": pa.types.is_time,
+        "lists": pa.types.is_nested,
+    }
+    return next((word for word, is_ in words.items() if is_(kind)), str(kind))
 
 
 def _kind(name: str, role: str, type_: pa.DataType, said: Kind | None) -> Kind:
-    plain = type_.value_type if pa.types.is_dictionary(type_) else type_
-    if pa.types.is_dictionary(type_) or is_text(plain):
+    if pa.types.is_dictionary(type_) or is_text(type_):
         natural: Kind | None = "category"
-    elif pa.types.is_boolean(plain):
+    elif pa.types.is_boolean(type_):
         natural = "flag"
-    elif is_number(plain) or pa.types.is_null(plain):
-        natural = "number"
     else:
-        natural = None
-    if natural is None and not (said == "category" and pa.types.is_date(plain)):
+        natural = "number" if is_numeric(type_) else None
+    if natural is None and not (said == "category" and pa.types.is_date(type_)):
         raise ColumnTypeError(
-            f"{role} column {name!r} is {type_}, which is neither a number, a flag nor a category; convert it"
+            f"{role} column {name!r} holds {words_for(type_)}, not numbers, flags or categories; convert it"
         )
-    if said in ("number", "flag") and natural == "category" and not is_number(plain) and not pa.types.is_boolean(plain):
-        raise ColumnTypeError(f"{role} column {name!r} is said to be a {said} but holds {type_}; convert it to numbers")
+    if said in ("number", "flag") and not is_numeric(type_):
+        raise ColumnTypeError(f"{role} column {name!r} is a {said} but holds {words_for(type_)}; convert it to numbers")
     return said or natural or "category"

@@ -1,5 +1,7 @@
 """Where rows come from: a frame in memory or Parquet files, read as Arrow batches in original or in sorted order."""
 
+import datetime as dt
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from glob import has_magic
@@ -16,13 +18,17 @@ from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
 
 BATCH_BYTES = 32 * 2**20
+SORT_MEMORY = "1GB"
+PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 
 
 class Source(Protocol):
     """Rows of named columns, larger than memory or not."""
 
+    what: str
     num_rows: int
     names: list[str]
+    index_names: list[str]  # of a pandas index: a frequent place for a column that seems to be missing
 
     def type_of(self, name: str) -> pa.DataType: ...
 
@@ -36,22 +42,29 @@ class Source(Protocol):
 
 
 def open_source(frame: Any, what: str = "frame") -> Source:
-    """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder or a glob."""
+    """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder, a glob or a list of paths."""
     if isinstance(frame, str | Path):
-        return ParquetSource(frame)
+        return ParquetSource([frame], str(frame))
+    if isinstance(frame, list) and frame and all(isinstance(path, str | Path) for path in frame):
+        return ParquetSource(frame, f"{frame[0]} …")
     if isinstance(frame, pa.RecordBatch):
         frame = pa.Table.from_batches([frame])
+    given: Any = frame
     try:
-        native = nw.from_native(frame)
-    except TypeError:
-        if not hasattr(frame, "__arrow_c_stream__"):
-            raise ColumnTypeError(
-                f"{what} is a {type(frame).__name__}; give a pandas, polars or Arrow table, or a Parquet path"
-            ) from None
-        native = nw.from_native(pa.table(frame))
+        native: Any = nw.from_native(given)
+        return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what)
     except nw.exceptions.DuplicateError as error:
-        raise SchemaError(f"{what} has two columns of one name; rename one of them ({error})") from None
-    return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what)
+        raise SchemaError(f"{what} has two columns of one name; rename one ({_first_line(error)})") from None
+    except TypeError:
+        pass
+    except nw.exceptions.NarwhalsError as error:
+        raise SourceError(f"{what} cannot be computed ({_first_line(error)})", "collect it and see") from None
+    try:
+        return MemorySource(nw.from_native(pa.table(frame)), what)
+    except (TypeError, ValueError, pa.ArrowException):
+        raise ColumnTypeError(
+            f"{what} is a {type(frame).__name__}; give a pandas, polars or Arrow table, or a Parquet path"
+        ) from None
 
 
 class MemorySource:
@@ -62,30 +75,22 @@ class MemorySource:
         self._frame = frame
         self._columns: dict[str, pa.Array] = {}
         self.num_rows = len(frame)
-        try:
-            self.names = list(frame.columns)
-            repeated = {name for name in self.names if self.names.count(name) > 1}
-        except Exception as error:
-            raise SchemaError(f"{what} has columns that cannot be named: {error}") from None
-        if repeated:
-            raise SchemaError(f"{what} has two columns named {sorted(map(str, repeated))[0]!r}; rename one of them")
-
-    @property
-    def index_names(self) -> list[str]:
-        """Names of a pandas index: a frequent place for a column that seems to be missing."""
-        return [str(name) for name in getattr(getattr(self._frame.to_native(), "index", None), "names", [])]
+        self.names = list(frame.columns)
+        _refuse_repeated(self.names, what)
+        index = getattr(frame.to_native(), "index", None)
+        self.index_names = [str(name) for name in getattr(index, "names", [])]
 
     def type_of(self, name: str) -> pa.DataType:
         return self._column(name).type
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        size = _batch_rows([self.type_of(name) for name in names])
+        size = _batch_rows(len(names))
         for start in range(0, self.num_rows, size):
             yield pa.RecordBatch.from_arrays([self._column(name).slice(start, size) for name in names], list(names))
 
     def sorted_batches(self, names: Sequence[str], id: str, time: str) -> Iterator[pa.RecordBatch]:
         order = _order(self._column(id), self._column(time))
-        size = _batch_rows([self.type_of(name) for name in names])
+        size = _batch_rows(len(names))
         for start in range(0, self.num_rows, size):
             rows = pa.array(order[start : start + size])
             yield pa.RecordBatch.from_arrays([self._column(name).take(rows) for name in names], list(names))
@@ -93,69 +98,85 @@ class MemorySource:
     def _column(self, name: str) -> pa.Array:
         if name not in self._columns:
             series = self._frame.get_column(name)
-            _refuse_mixed_zones(series, name)
+            _refuse_mixed_dates(series, name)
             try:
                 array = series.to_arrow()
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-                reason = str(error).splitlines()[0]
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise ColumnTypeError(
-                    f"{self.what}, column {name!r}: the values have no common type ({reason}); convert them to one"
+                    f"{self.what}, column {name!r}: the values have no common type that can be stored "
+                    f"({_first_line(error)}); convert them to one"
                 ) from None
-            self._columns[name] = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+            array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+            self._columns[name] = array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
         return self._columns[name]
 
 
 class ParquetSource:
     """Parquet files, streamed; sorted out of core by DuckDB where they are not sorted already."""
 
-    def __init__(self, path: str | Path):
-        self.what = str(path)
-        self._files = _parquet_files(path)
-        schemas = [self._schema_of(file) for file in self._files]
-        base = pads.dataset([str(file) for file in self._files], format="parquet", partitioning="hive")
-        try:
-            unified = pa.unify_schemas([base.schema, *schemas], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            self._refuse_different_zones(schemas)
-            reason = str(error).splitlines()[0]
-            raise ColumnTypeError(f"{path}: the files' columns differ in type ({reason}); write them alike") from None
-        self._refuse_different_zones(schemas)
-        self._data = base.replace_schema(unified)
-        self.names = unified.names
-        self.num_rows = base.count_rows()
+    def __init__(self, paths: Sequence[str | Path], what: str):
+        self.what = what
         self.index_names: list[str] = []
+        self._files = [file for path in paths for file in _parquet_files(path)]
+        schemas = [self._schema_of(file) for file in self._files]
+        self._refuse_different_zones(schemas)
+        try:
+            unified = pa.unify_schemas([_decoded(schema) for schema in schemas], promote_options="permissive")
+        except pa.ArrowException as error:
+            reason = _first_line(error)
+            raise ColumnTypeError(f"{what}: the files' columns differ in type ({reason}); write them alike") from None
+        keys = [key for key in _folder_keys(self._files) if key not in unified.names]
+        by_folder = pa.schema([(key, pa.string()) for key in keys])
+        files, hive = [str(file) for file in self._files], pads.partitioning(by_folder, flavor="hive")
+        unified = pa.unify_schemas([unified, by_folder])
+        self._data = pads.dataset(files, schema=unified, format="parquet", partitioning=hive)
+        self._categorical = {name for schema in schemas for name in _pandas_categoricals(schema)}
+        self.names = unified.names
+        self.num_rows = self._data.count_rows()
 
     def type_of(self, name: str) -> pa.DataType:
-        return self._data.schema.field(name).type
+        plain = self._data.schema.field(name).type
+        return pa.dictionary(pa.int32(), plain) if name in self._categorical else plain
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        size = _batch_rows([self.type_of(name) for name in names])
-        yield from self._data.to_batches(
-            columns=list(names), batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=True
-        )
+        settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
+        try:
+            yield from self._data.to_batches(columns=list(names), **settings)
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self.what} cannot be read ({_first_line(error)})", "write it again") from None
 
     def sorted_batches(self, names: Sequence[str], id: str, time: str) -> Iterator[pa.RecordBatch]:
         import duckdb
 
-        size = _batch_rows([self.type_of(name) for name in names])
+        types = [self._data.schema.field(name).type for name in names]
+        plain = [f"c{i}" for i in range(len(names))]  # DuckDB does not tell Price from price
+        schema = pa.schema(list(zip(plain, types, strict=True)))
+        rows = pa.RecordBatchReader.from_batches(schema, (b.rename_columns(plain) for b in self.batches(names)))
+        key, moment = plain[names.index(id)], plain[names.index(time)]
         with tempfile.TemporaryDirectory(prefix="mqcast-sort-") as spill, duckdb.connect() as connection:
             connection.execute("SET temp_directory = ?", [spill])
-            connection.execute("SET memory_limit = '1GB'")
+            connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
             connection.execute("SET preserve_insertion_order = false")
             connection.execute("SET TimeZone = 'UTC'")
-            columns = ", ".join(_quoted(name) for name in names)
-            sorted_rows = connection.sql(
-                f"SELECT {columns} FROM read_parquet(?, hive_partitioning = true, union_by_name = true) "
-                f"ORDER BY CAST({_quoted(id)} AS VARCHAR), {_quoted(time)}",
-                params=[[str(file) for file in self._files]],
-            )
-            yield from sorted_rows.to_arrow_reader(size)
+            connection.register("rows", rows)
+            try:
+                query = f"SELECT {', '.join(plain)} FROM rows ORDER BY CAST({key} AS VARCHAR), {moment}"
+                for batch in connection.sql(query).to_arrow_reader(_batch_rows(len(names))):
+                    columns = [_as_type(column, type_) for column, type_ in zip(batch.columns, types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(columns, list(names))
+            except duckdb.Error as error:
+                raise SourceError(
+                    f"{self.what} cannot be sorted ({_first_line(error)})", "see to it and retry"
+                ) from None
 
     def _schema_of(self, file: Path) -> pa.Schema:
         try:
-            return pq.read_schema(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SourceError(f"{file} is not a readable Parquet file ({error})", "write it again") from None
+            schema = pq.read_schema(file)
+        except (pa.ArrowException, OSError) as error:
+            reason = _first_line(error)
+            raise SourceError(f"{file} is not a readable Parquet file ({reason})", "write it again") from None
+        _refuse_repeated(schema.names, str(file))
+        return schema
 
     def _refuse_different_zones(self, schemas: list[pa.Schema]) -> None:
         first: dict[str, tuple[Path, Any]] = {}
@@ -173,50 +194,85 @@ class ParquetSource:
 
 
 def _parquet_files(path: str | Path) -> list[Path]:
-    text = str(path)
-    if has_magic(text) and not Path(text).exists():
-        fixed = Path(text)
+    place = Path(path).expanduser()
+    if place.is_dir():
+        inside = [file for file in place.rglob("*") if file.suffix in PARQUET_ENDINGS and file.is_file()]
+        hidden = [file for file in inside if any(part[0] in "._" for part in file.relative_to(place).parts)]
+        files = sorted(set(inside) - set(hidden))
+    elif has_magic(str(place)) and not place.exists():
+        fixed = place
         while has_magic(str(fixed)):
             fixed = fixed.parent
-        files = sorted(file for file in fixed.glob(str(Path(text).relative_to(fixed))) if file.is_file())
-    elif Path(text).is_dir():
-        files = sorted(file for file in Path(text).rglob("*.parquet") if file.is_file())
+        files = sorted(file for file in fixed.glob(str(place.relative_to(fixed))) if file.is_file())
     else:
-        files = [Path(text)] if Path(text).is_file() else []
+        files = [place] if place.is_file() else []
     if not files:
         raise SourceError(f"no Parquet file at {path}", "check the path; a folder or a glob of files will do too")
     return files
 
 
-def _batch_rows(types: list[pa.DataType]) -> int:
-    return max(1024, BATCH_BYTES // (12 * max(1, len(types))))
+def _folder_keys(files: list[Path]) -> list[str]:
+    """Columns that folder names carry: `store=3/part.parquet`."""
+    parts = [part for file in files for part in file.parts[:-1]]
+    return list(dict.fromkeys(part.partition("=")[0] for part in parts if "=" in part))
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _decoded(schema: pa.Schema) -> pa.Schema:
+    """Files may differ in whether a column is dictionary-encoded."""
+    plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
+    texts = (pa.types.is_large_string, pa.types.is_string_view)
+    return pa.schema([(name, pa.string() if any(is_(t) for is_ in texts) else t) for name, t in plain])
+
+
+def _pandas_categoricals(schema: pa.Schema) -> list[str]:
+    """Columns that pandas wrote as categorical; Parquet itself forgets it of numbers."""
+    stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    return [c["name"] for c in stored.get("columns", []) if c.get("pandas_type") == "categorical"]
+
+
+def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """DuckDB gives every date with a zone in UTC."""
+    return column.cast(type_) if pa.types.is_timestamp(type_) and column.type != type_ else column
+
+
+def _batch_rows(num_columns: int) -> int:
+    return max(1024, BATCH_BYTES // (12 * max(1, num_columns)))
 
 
 def _order(ids: pa.Array, times: pa.Array) -> np.ndarray:
     codes, distinct = as_codes(ids)
-    texts = as_text(distinct)
-    rank = np.empty(len(texts), dtype=np.int64)
-    rank[sorted(range(len(texts)), key=lambda i: (texts[i] or "").encode())] = np.arange(len(texts))
+    keys = [(text or "").encode() for text in as_text(distinct)]
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     ranks, moments = rank[codes], as_microseconds(times)
-    span = int(moments.max()) - int(moments.min()) + 1
-    if span * (len(texts) + 1) < 2**62:
-        return np.argsort(ranks * span + (moments - moments.min()), kind="stable")
+    first, last = int(moments.min()), int(moments.max())
+    if (last - first + 1) * (len(keys) + 1) < 2**62:
+        return np.argsort(ranks * (last - first + 1) + (moments - first), kind="stable")
     return np.lexsort((moments, ranks))
 
 
-def _refuse_mixed_zones(series: nw.Series[Any], name: str) -> None:
-    """Arrow would take the first value's zone for all: look at a pandas object column before that."""
+def _refuse_repeated(names: list[str], what: str) -> None:
+    repeated = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
+    if repeated:
+        raise SchemaError(f"{what} has two columns named {repeated[0]!r}; rename one of them")
+
+
+def _refuse_mixed_dates(series: nw.Series[Any], name: str) -> None:
+    """Arrow would take the first value's zone and type for all: look at a pandas object column before that."""
     native = series.to_native()
     if str(getattr(native, "dtype", "")) != "object":
         return
-    zones = {str(value.tzinfo) for value in native if hasattr(value, "tzinfo")}
+    dates = [value for value in native if isinstance(value, dt.date) and value == value]
+    zones = {str(getattr(value, "tzinfo", None)) for value in dates}
     if len(zones) > 1:
         raise TimeZoneError(
             f"dates of {len(zones)} time zones or offsets ({', '.join(sorted(zones)[:3])})",
-            "convert them to one, for example with pd.to_datetime(column, utc=True)",
+            "convert them to one, for example with pd.to_datetime(column, utc=True).dt.tz_convert('Europe/Berlin')",
             column=name,
         )
+    if len({isinstance(value, dt.datetime) for value in dates}) > 1:
+        raise ColumnTypeError(f"column {name!r} mixes dates and date-times; convert it with pd.to_datetime")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -19,6 +19,11 @@ import numpy as np
 
 from mqcast.errors import ArtifactError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
 FORMAT = "mqcast-panel"
 FORMAT_VERSION = 1
 MANIFEST = "panel.json"
@@ -29,21 +34,45 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
     """A fresh data folder inside `folder`; gone again, with `folder` if it was new, when something goes wrong."""
     if folder.is_file():
         raise ArtifactError(f"{folder} is a file; name a folder for the panel")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).exists():
+    if folder.is_dir() and not (folder / MANIFEST).exists() and _strangers(folder):
         raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     data = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
-        yield data
+        with _locked(folder):
+            data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
+            yield data
     except BaseException as error:
         if data is not None:
             shutil.rmtree(data, ignore_errors=True)
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        for place in new:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
         if isinstance(error, OSError):
             raise ArtifactError(f"cannot write to {folder}: {error.strerror or error}; see to it and retry") from error
         raise
+
+
+def _strangers(folder: Path) -> bool:
+    """Is anything in the folder that an interrupted pack would not leave?"""
+    return any(not entry.name.startswith("data-") for entry in folder.iterdir())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time; the lock goes with the process, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ArtifactError(f"another process is packing into {folder}; wait for it or name another folder") from None
+    finally:
+        os.close(handle)
 
 
 def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
+from mqcast.data.schema import ROLES
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Summary:
     zero_share: float
     shortest: int
     longest: int
+    columns: dict[str, list[str]]
 
 
 def summarise(panel: Panel) -> Summary:
@@ -44,4 +46,20 @@ def summarise(panel: Panel) -> Summary:
         zero_share=zero / max(observed, 1),
         shortest=int(lengths.min()),
         longest=int(lengths.max()),
+        columns=_columns(panel),
     )
+
+
+def _columns(panel: Panel) -> dict[str, list[str]]:
+    """Covariates by role, each with its kind; and what the calendar adds."""
+    schema = panel.schema
+    found = {
+        role: [
+            f"{name} ({len(panel.vocabularies[name])} values)" if schema.kinds[name] == "category" else name
+            for name in getattr(schema, role)
+        ]
+        for role in ROLES
+    }
+    found["calendar"] = list(panel.calendar.features)
+    found["holidays"] = [f"{region}: {name}" for region, name in panel.holidays]
+    return {role: names for role, names in found.items() if names}

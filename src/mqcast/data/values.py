@@ -1,5 +1,6 @@
 """Arrow columns → checked numpy values, with errors that say which series, column and date."""
 
+import decimal
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +33,15 @@ class Where:
         return None if self.times is None else show_time(self.times[row])
 
 
-def numbers(column: pa.Array, name: str, where: Where) -> np.ndarray:
-    """Float64 with NaN for missing, each value finite and within float32's range."""
+def numbers(column: pa.Array, name: str, where: Where, counts: np.ndarray | None = None) -> np.ndarray:
+    """Float64 with NaN for missing, each value finite and within float32's range; NaN where a value does not count."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
         column = column.cast(pa.int8())
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0  # no negative zero
+    if counts is not None:
+        values[~counts] = np.nan
     values[np.isnan(values)] = np.nan  # one bit pattern
     bad = np.abs(values) > np.finfo(np.float32).max
     if bad.any():
@@ -105,10 +108,17 @@ def as_text(values: pa.Array) -> list[str | None]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, decimal.Decimal):
+        value = value.normalize()
+        return format(value, "f")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def as_microseconds(times: pa.Array) -> np.ndarray:
     """Microseconds since 1970, in UTC where the column has a time zone."""
-    zone = getattr(times.type, "tz", None)
-    return times.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    kind = pa.timestamp("us", tz=getattr(times.type, "tz", None))
+    is_finer = pa.types.is_timestamp(times.type) and times.type.unit == "ns"
+    try:
+        return times.cast(kind, safe=not is_finer).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"a date is out of range ({error})", "correct it") from None

@@ -5,6 +5,7 @@ windows of one batch share their dates. The windows of an epoch lie on a lattice
 each epoch, so that every (series, creation time) is a training trajectory exactly once an epoch.
 """
 
+import datetime as dt
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from mqcast.config import WindowConfig
-from mqcast.data.axis import TimeAxis, utc_time
+from mqcast.data.axis import TimeAxis, utc_times
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError, DataError
 
@@ -22,22 +23,22 @@ NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 
 def as_time(value: Any, axis: TimeAxis) -> int:
     """A date as the axis counts it: text, date, datetime, numpy or pandas timestamp."""
-    try:
-        if getattr(value, "tzinfo", None) is not None:
-            if axis.zone is None:
-                raise ConfigError(f"{value!r} has a time zone, the panel has none; leave the zone out")
-            stamps = pl.Series([value]).dt.cast_time_unit("us")
-            stamps = stamps.dt.convert_time_zone("UTC" if axis.in_utc else axis.zone).dt.replace_time_zone(None)
-            return int(stamps.cast(pl.Int64)[0])
-        stamp = np.datetime64(value, "us")
-    except (ValueError, TypeError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        stamp = np.datetime64("NaT")
-    if np.isnat(stamp):
-        raise ConfigError(f"{value!r} is not a date; write it as '2024-01-07' or give a datetime")
-    time = int(stamp.astype(np.int64))
-    return utc_time(time, axis.zone) if axis.in_utc and axis.zone else time
+    bad = ConfigError(f"{value!r} is not a date; write it as '2024-01-07' or give a datetime")
+    if isinstance(value, str):
+        try:
+            value = dt.datetime.fromisoformat(value)
+        except ValueError:
+            raise bad from None
+    if getattr(value, "tzinfo", None) is not None:
+        if axis.zone is None:
+            raise ConfigError(f"{value} has a time zone, the panel has none; leave the zone out")
+        stamps = pl.Series([value]).dt.cast_time_unit("us")
+        stamps = stamps.dt.convert_time_zone("UTC" if axis.in_utc else axis.zone).dt.replace_time_zone(None)
+        return int(stamps.cast(pl.Int64)[0])
+    if not isinstance(value, dt.date | np.datetime64) or value != value:
+        raise bad
+    time = np.array([value], "M8[us]").astype(np.int64)
+    return int((utc_times(time, axis.zone) if axis.in_utc and axis.zone else time)[0])
 
 
 @dataclass(frozen=True)

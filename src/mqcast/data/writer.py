@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqcast.data.axis import TimeAxis
+from mqcast.data.axis import TimeAxis, utc_times
 from mqcast.data.frequency import DAY, HOUR, show_time, weekday
 from mqcast.data.schema import Role, Schema
 from mqcast.data.source import Source
@@ -28,6 +28,7 @@ from mqcast.errors import (
     DuplicateRowsError,
     EventTableError,
     KnownValuesError,
+    MissingKeyError,
     OffGridError,
     StaticValuesError,
 )
@@ -36,6 +37,7 @@ Allocate = Callable[[str, tuple[int, ...], Any], np.ndarray]
 Homes = dict[str, Source]
 Vocabularies = Mapping[str, tuple[str, ...]]
 NEVER = np.iinfo(np.int64).min
+LEAST_FILLED = 0.25
 
 
 @dataclass(frozen=True)
@@ -62,23 +64,22 @@ class Writer:
         source: Source,
         side: dict[str, Source | None],
         homes: Homes,
-        schema: Schema,
-        axis: TimeAxis | None,
-        vocabularies: Vocabularies,
+        encoding: Encoding,
         ids: list[str],
         allocate: Allocate,
         *,
         is_new: bool,
     ):
-        self.source, self.side, self.homes, self.schema, self.axis = source, side, homes, schema, axis
-        self.vocabularies, self.ids, self.allocate, self.is_new = vocabularies, ids, allocate, is_new
-        self.codes_of = {name: {text: i + 1 for i, text in enumerate(v)} for name, v in vocabularies.items()}
+        self.source, self.side, self.homes, self.encoding = source, side, homes, encoding
+        self.schema, self.axis, self.vocabularies = encoding.schema, encoding.axis, encoding.vocabularies
+        self.ids, self.allocate, self.is_new = ids, allocate, is_new
+        self.codes_of = {name: {text: i + 1 for i, text in enumerate(v)} for name, v in self.vocabularies.items()}
         self.rank = {text: i for i, text in enumerate(ids)}
         self.row = 0
         self.last_row = (-1, 0)  # series and time of the newest row
         self.last_time = NEVER
         self.first_row = np.full(len(ids), -1, np.int64)
-        self.events = _Events(schema)
+        self.events = _Events(self.schema)
         self.arrays = self._allocated(source.num_rows, len(ids))
 
     @property
@@ -108,13 +109,9 @@ class Writer:
         if batch.num_rows == 0:
             return
         codes, distinct = as_codes(batch.column(self.schema.id))
-        series = np.array([self.rank[text or ""] for text in as_text(distinct)], dtype=np.int64)[codes]
+        series = np.array([self.rank.get(text or "", -1) for text in as_text(distinct)], dtype=np.int64)[codes]
         column = batch.column(self.schema.time)
-        moments = as_microseconds(column)
-        if self.axis is None:
-            self.axis = TimeAxis.of(self.schema.freq, getattr(column.type, "tz", None), moments, series)
-            self.schema = self.schema.replace(freq=str(self.axis.frequency))
-        times = self.axis.count(moments, column.type, self.schema.time)
+        times = self.axis.count(as_microseconds(column), column.type, self.schema.time)
         where = Where(self.ids, series, times)
         rows = slice(self.row, self.row + batch.num_rows)
         steps = self._write_steps(rows, series, times, where)
@@ -125,7 +122,6 @@ class Writer:
         self.last_time = max(self.last_time, int(times.max()))
 
     def _write_steps(self, rows: slice, series: np.ndarray, times: np.ndarray, where: Where) -> np.ndarray:
-        assert self.axis is not None
         before = np.concatenate(([self.last_row[1]], times[:-1]))
         is_first = np.diff(series, prepend=self.last_row[0]) != 0
         doubled = ~is_first & (times == before)
@@ -148,7 +144,6 @@ class Writer:
         return steps
 
     def _on_grid(self, times: np.ndarray, where: Where) -> np.ndarray:
-        assert self.axis is not None
         steps, on_grid = self.axis.frequency.steps(times)
         if not on_grid.all():
             near = show_time(int(self.axis.frequency.times(steps[~on_grid][:1])[0]))
@@ -162,7 +157,6 @@ class Writer:
         return steps
 
     def _duplicates(self, row: int, where: Where) -> DataError:
-        assert self.axis is not None
         assert where.series is not None
         assert where.times is not None
         time = where.times[row]
@@ -175,12 +169,13 @@ class Writer:
 
     def _write_target(self, batch: pa.RecordBatch, rows: slice, series, steps, where: Where) -> None:
         name, observed = self.schema.target, self.schema.observed
-        target = numbers(batch.column(name), name, where)
+        counts = None
         if observed is not None:
-            seen = flags(batch.column(observed), observed, where)
-            if np.isnan(seen).any():
-                raise where.error(KnownValuesError, np.isnan(seen), observed, "missing", "say True or False")
-            target = np.where(seen == 1, target, np.nan)
+            flag = flags(batch.column(observed), observed, where)
+            if np.isnan(flag).any():
+                raise where.error(KnownValuesError, np.isnan(flag), observed, "missing", "say True or False")
+            counts = flag == 1
+        target = numbers(batch.column(name), name, where, counts)
         self.arrays["target"][rows] = target
         seen = np.flatnonzero(~np.isnan(target))
         if seen.size:
@@ -224,11 +219,12 @@ class Writer:
             return self.arrays[f"{role}_category"][:, self.schema.categories(role).index(name)]
         return self.arrays[f"{role}_number"][:, self.schema.numbers(role).index(name)]
 
-    def finish(self) -> Contents:
-        assert self.axis is not None
+    def finish(self, *, is_frequency_told: bool) -> Contents:
         assert self.row == len(self.arrays["target"]), "the source changed while it was read"
         offsets = self.arrays["offsets"] = self.allocate("offsets", (len(self.ids) + 1,), np.int64)
         offsets[:] = np.append(self.first_row, self.row)
+        if not is_frequency_told:
+            self._check_frequency()
         self._check_observed()
         if (table := self.side["static"]) is not None:
             self._read_static(table)
@@ -237,7 +233,20 @@ class Writer:
         if "steps" in self.arrays and np.array_equal(self.arrays["steps"][offsets[1:] - 1], np.diff(offsets) - 1):
             del self.arrays["steps"]  # no gap anywhere: a row's number tells its step
         self.arrays |= self.events.arrays(self.allocate)
-        return Contents(Encoding(self.schema, self.axis, self.vocabularies), self.ids, self.arrays)
+        return Contents(self.encoding, self.ids, self.arrays)
+
+    def _check_frequency(self) -> None:
+        """A frequency told from the dates must leave no panel that is mostly gaps."""
+        if "steps" not in self.arrays:
+            return
+        num_steps = int(self.arrays["steps"][self.arrays["offsets"][1:] - 1].astype(np.int64).sum()) + len(self.ids)
+        if self.row < LEAST_FILLED * num_steps:
+            raise OffGridError(
+                f"the dates look like frequency {self.axis.frequency}, but then {1 - self.row / num_steps:.0%} of the "
+                f"steps would be missing",
+                f"say Schema(freq='{self.axis.frequency}') if that is so, or the frequency that is meant",
+                column=self.schema.time,
+            )
 
     def _check_observed(self) -> None:
         last = self.arrays["last_observed"]
@@ -255,41 +264,72 @@ class Writer:
         names = [name for name in self.schema.static if self.homes[name] is table]
         seen = np.zeros(len(self.ids), bool)
         for batch in table.batches([self.schema.id, *names]):
-            texts = [text or "" for text in as_text(batch.column(self.schema.id))]
-            series = np.array([self.rank.get(text, -1) for text in texts], dtype=np.int64)
-            where = Where(texts, np.arange(len(texts)))
-            rows = np.flatnonzero(series >= 0)
-            is_again = np.ones(len(texts), bool)
-            is_again[rows[np.unique(series[rows], return_index=True)[1]]] = False
-            is_again[rows] |= seen[series[rows]]
-            is_again[series < 0] = False
+            texts = as_text(batch.column(self.schema.id))
+            if None in texts:
+                raise MissingKeyError(
+                    f"row {texts.index(None)} of the static table has no id", "fill it or drop the row"
+                )
+            series = np.array([self.rank.get(text or "", -1) for text in texts], dtype=np.int64)
+            batch, series = batch.filter(pa.array(series >= 0)), series[series >= 0]
+            where = Where(self.ids, series)
+            is_again = np.ones(len(series), bool)
+            is_again[np.unique(series, return_index=True)[1]] = False
+            is_again |= seen[series]
             if is_again.any():
                 raise where.error(StaticValuesError, is_again, self.schema.id, "2 rows in the static table", "keep one")
-            seen[series[rows]] = True
+            seen[series] = True
             for name in names:
-                self._place("static", name)[series[rows]] = self._values(batch, name, where)[rows]
+                self._place("static", name)[series] = self._values(batch, name, where)
         if not seen.all():
             missing = np.flatnonzero(~seen)
             more = f" (nor are {missing.size - 1} further series)" if missing.size > 1 else ""
             raise StaticValuesError(f"not in the static table{more}", "add its row", series=self.ids[missing[0]])
 
     def _read_events(self, table: Source) -> None:
-        assert self.axis is not None
+        if table.num_rows == 0:
+            raise EventTableError(
+                "the event table has no row", "give one row a date; it must reach the last target date"
+            )
         for batch in table.batches([self.schema.time, *self.schema.events]):
             column = batch.column(self.schema.time)
             if column.null_count:
                 raise EventTableError("a row of the event table has no date", "drop it", column=self.schema.time)
-            times = self.axis.count(as_microseconds(column), column.type, self.schema.time)
-            where = Where([], None, times)
-            if self.schema.time_grid == "calendar":
-                self._on_grid(times, where)
-            values = {name: self._values(batch, name, where) for name in self.schema.events}
-            self.events.add(times, values, where, is_table=True)
+            moments = as_microseconds(column)
+            values = {name: self._values(batch, name, Where([], None, moments)) for name in self.schema.events}
+            if self.axis.frequency.sub_daily and getattr(column.type, "tz", None) is None and not np.any(moments % DAY):
+                times, day = self._steps_of_days(moments)
+                values = {name: column[day] for name, column in values.items()}
+            else:
+                times = self.axis.count(moments, column.type, self.schema.time)
+                if self.schema.time_grid == "calendar":
+                    self._event_dates_on_grid(times)
+            self.events.add(times, values, Where([], None, times), is_table=True)
         if self.events.last_time < self.last_time:
             raise EventTableError(
                 f"the event table ends at {show_time(self.events.last_time)}, before the last target date",
                 "extend it; a row without events will do",
                 time=show_time(self.last_time),
+            )
+
+    def _steps_of_days(self, days: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A table by days, beside hours: the times of all steps of each day, and which day each is of."""
+        bounds = np.stack((days, days + DAY))
+        if self.axis.in_utc and self.axis.zone:
+            bounds = utc_times(bounds, self.axis.zone).reshape(bounds.shape)
+        first, end = (self.axis.frequency.floor(bound - 1) + 1 for bound in bounds)
+        day = np.repeat(np.arange(len(days)), end - first)
+        steps = np.arange(day.size) - np.repeat(np.cumsum(end - first) - (end - first), end - first) + first[day]
+        return self.axis.frequency.times(steps), day
+
+    def _event_dates_on_grid(self, times: np.ndarray) -> None:
+        _, on_grid = self.axis.frequency.steps(times)
+        if not on_grid.all():
+            raise Where([], None, times).error(
+                OffGridError,
+                ~on_grid,
+                self.schema.time,
+                f"a date of the event table is not on the grid {self.axis.frequency}",
+                "give one row a step: group the days of each step, or use Schema(holidays=…), which does",
             )
 
 

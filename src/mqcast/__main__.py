@@ -1,0 +1,5 @@
+"""`python -m mqcast` is `mqcast`."""
+
+from mqcast.cli import main
+
+main()

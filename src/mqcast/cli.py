@@ -1,0 +1,192 @@
+"""The command line: parse, call one verb, print."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mqcast import __version__
+from mqcast.data.panel import Panel, pack
+from mqcast.data.schema import Schema
+from mqcast.data.summary import Summary, summarise
+from mqcast.errors import ConfigError, MqcastError
+
+app = typer.Typer(
+    help="Quantile demand forecasts from every creation time in one pass.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
+
+
+@app.callback()
+def _options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    pass  # read by `main`, which has to know it when parsing itself fails
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
+    items: Annotated[int, typer.Option(help="How many items to simulate.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a synthetic retail world, pack it, and show what a network is given.
+
+    Example: [bold]mqcast demo --items 2000[/bold]
+    """
+    from mqcast.demo import run_demo
+
+    result = run_demo(folder, items, seed)
+    if as_json:
+        typer.echo(json.dumps(asdict(result)))
+        return
+    console.print(f"\n[bold]A simulated retailer[/bold] in {result.panel_folder} ({result.seconds:.1f} s)\n")
+    console.print(_summary_table(result.summary))
+    table = Table(title="What a network is given: one batch", title_justify="left")
+    for heading in ("part", "shape", "meaning"):
+        table.add_column(heading)
+    for row in result.batch:
+        table.add_row(*row)
+    console.print(table)
+    table = Table(title=f"What there is to win: weighted quantile loss, {result.scored}", title_justify="left")
+    for heading in ("forecaster", "P50", "P90", "P50 in promotion weeks", "P50 in holiday weeks"):
+        table.add_column(heading, justify="left" if heading == "forecaster" else "right")
+    for name, losses in result.losses.items():
+        table.add_row(name, *(f"{loss:.3f}" for loss in losses.values()))
+    console.print(table)
+
+
+@app.command("pack")
+def pack_command(
+    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the panel.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with a table \\[schema], instead of the options.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="What is forecast.")] = "y",
+    id: Annotated[str, typer.Option(help="Which series a row belongs to.")] = "unique_id",
+    time: Annotated[str, typer.Option(help="The row's date.")] = "ds",
+    freq: Annotated[str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: told from the dates.")] = None,
+    static: Columns = None,
+    past: Columns = None,
+    known: Columns = None,
+    event: Columns = None,
+    category: Annotated[
+        list[str] | None, typer.Option(help="Column of numbers that are names; repeat for more.")
+    ] = None,
+    holidays: Annotated[list[str] | None, typer.Option(help="Country or region: US, DE-BY; repeat for more.")] = None,
+    observed: Annotated[str | None, typer.Option(help="Flag: false where demand was not observed.")] = None,
+    time_grid: Annotated[str, typer.Option(help="'calendar', or 'rows': each row is the next step.")] = "calendar",
+    static_table: Annotated[str | None, typer.Option(help="Parquet with one row a series.")] = None,
+    event_table: Annotated[str | None, typer.Option(help="Parquet with one row a date.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Validate a frame of any size and pack it into a folder that trains from disk.
+
+    Example: [bold]mqcast pack sales.parquet panel --freq W --known promo --known price --holidays US[/bold]
+    """
+    said: dict[str, Any] = {
+        "target": target,
+        "id": id,
+        "time": time,
+        "freq": freq,
+        "observed": observed,
+        "time_grid": time_grid,
+        "static": static or (),
+        "past": past or (),
+        "known": known or (),
+        "events": event or (),
+        "holidays": holidays or (),
+        "kinds": dict.fromkeys(category or (), "category"),
+    }
+    if config is not None:
+        given = {name: value for name, value in said.items() if value != Schema.model_fields[name].default}
+        if given:
+            raise ConfigError(f"give --config or {', '.join('--' + name for name in given)}, not both")
+        schema = Schema.from_toml(config, table="schema")
+    else:
+        schema = Schema(**said)
+    with _progress("packing", quiet=as_json) as on_progress:
+        panel = pack(frame, folder, schema, static_table, event_table, on_progress=on_progress)
+    _show_panel(panel, as_json)
+
+
+@app.command()
+def inspect(folder: Annotated[Path, typer.Argument(help="A packed panel.")], as_json: AsJson = False) -> None:
+    """Say what a packed panel holds, after checking every byte of it.
+
+    Example: [bold]mqcast inspect panel[/bold]
+    """
+    panel = Panel.open(folder)
+    panel.verify()
+    _show_panel(panel, as_json)
+
+
+def _show_panel(panel: Panel, as_json: bool) -> None:
+    summary = summarise(panel)
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"fingerprint": panel.fingerprint}))
+    else:
+        console.print(_summary_table(summary))
+        console.print(f"fingerprint {panel.fingerprint}", highlight=False)
+
+
+def _summary_table(summary: Summary) -> Table:
+    table = Table(title="Panel", title_justify="left", show_header=False)
+    table.add_row("series", f"{summary.num_series:,}, of {summary.shortest:,} to {summary.longest:,} steps")
+    table.add_row("rows", f"{summary.num_rows:,} in {summary.num_bytes / 2**20:,.1f} MiB")
+    table.add_row("dates", f"{summary.first} to {summary.last}, {summary.freq}")
+    table.add_row(
+        "target", f"{summary.missing_share:.1%} of steps missing, {summary.zero_share:.1%} of the others zero"
+    )
+    for role, names in summary.columns.items():
+        table.add_row(role, ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else ""))
+    return table
+
+
+@contextmanager
+def _progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line and exit code 2."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except MqcastError as error:
+        if debug:
+            raise
+        Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[").replace("\n", " ")

@@ -1,0 +1,256 @@
+"""Batches against plain loops; nothing in them depends on what was not known."""
+
+import datetime as dt
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from mqcast import Panel, Schema
+from mqcast.config import ScalingConfig, WindowConfig
+from mqcast.data.batch import Assembler, Batch, load
+from mqcast.data.windows import Splits, WindowPlan
+from mqcast.errors import EventReachWarning
+
+FIRST = dt.datetime(2024, 1, 1)
+NUM_DAYS, HORIZON = 40, 5
+CONFIG = WindowConfig(horizon=HORIZON, history=6, num_fcts=8, batch_size=4, reach=3)
+
+
+def frames(seed: int = 0) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Five ragged series with gaps and missing values, static values and an event table."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(5):
+        for day in range(3 * i, NUM_DAYS + HORIZON):
+            if rng.random() < 0.1 and day < NUM_DAYS:
+                continue
+            known_y = (day < NUM_DAYS and rng.random() > 0.1) or day == 3 * i
+            rows.append(
+                {
+                    "unique_id": f"s{i}",
+                    "ds": FIRST + dt.timedelta(days=day),
+                    "y": float(rng.poisson(20)) if known_y else None,
+                    "visits": float(rng.poisson(50)) if rng.random() > 0.2 else None,
+                    "weather": str(rng.choice(["sun", "rain"])),
+                    "promo": bool(rng.random() < 0.3),
+                    "price": float(rng.normal(10, 2)),
+                    "kind": str(rng.choice(["x", "y", "z"])),
+                }
+            )
+    static = pl.DataFrame(
+        {"unique_id": [f"s{i}" for i in range(5)], "city": ["Ulm", "Bonn", "Ulm", None, "Kiel"], "area": range(5)}
+    )
+    days = [FIRST + dt.timedelta(days=i) for i in range(-5, NUM_DAYS + HORIZON + 10)]
+    events = pl.DataFrame(
+        {
+            "ds": days,
+            "fair": [i % 9 == 0 for i in range(len(days))],
+            "show": ["a" if i % 5 else None for i in range(len(days))],
+        }
+    )
+    return pl.DataFrame(rows), static, events
+
+
+SCHEMA = Schema(
+    freq="D",
+    static=("city", "area"),
+    past=("visits", "weather"),
+    known=("promo", "price", "kind"),
+    events=("fair", "show"),
+    holidays=("US",),
+)
+
+
+def build(seed: int = 0, schema: Schema = SCHEMA) -> Panel:
+    frame, static, events = frames(seed)
+    return Panel.from_frame(frame, schema, static, events)
+
+
+def batches(panel: Panel, config: WindowConfig = CONFIG, scaling: ScalingConfig | None = None) -> list[Batch]:
+    plan = WindowPlan(panel, config)
+    assemble = Assembler.fit(panel, config, scaling or ScalingConfig())
+    return [assemble(plan.batch(0, step)) for step in range(plan.num_batches(0))]
+
+
+def row_at(panel: Panel, series: int, step: int) -> int | None:
+    for row in range(panel.offsets[series], panel.offsets[series + 1]):
+        if panel.place_of(row)[1] == step:
+            return row
+    return None
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_batch_is_what_plain_loops_give(aligned):
+    panel = build()
+    config = CONFIG.replace(aligned=aligned)
+    assemble = Assembler.fit(panel, config, ScalingConfig())
+    for batch in batches(panel, config)[:3]:
+        assert batch.global_number.shape[0] == (1 if aligned else len(batch.series))
+        for b in range(len(batch.series)):
+            series, start = int(batch.series[b]), int(batch.start[b])
+            for i in range(config.num_steps + HORIZON):
+                row = row_at(panel, series, start + i)
+                seen = row is not None and not np.isnan(panel.target[row])
+                assert bool(batch.observed[b, i]) == seen
+                assert float(batch.values[b, i]) == (panel.target[row] if seen else 0)
+                assert bool(batch.begun[b, i]) == (start + i >= panel.first_step[series])
+                number = np.full(2, np.nan) if row is None else panel.arrays["known_number"][row]
+                np.testing.assert_array_equal(batch.known_number[b, i], assemble.number.forward("known", number))
+                assert int(batch.known_category[b, i, 0]) == (
+                    0 if row is None else panel.arrays["known_category"][row, 0]
+                )
+                if i < config.num_steps:
+                    hidden = row is None or start + i > panel.last_observed[series]
+                    past = np.full(1, np.nan) if hidden else panel.arrays["past_number"][row]
+                    np.testing.assert_array_equal(batch.past_number[b, i], assemble.number.forward("past", past))
+                    assert bool(batch.past_observed[b, i, 0]) == (not np.isnan(past[0]))
+
+
+def test_targets_are_the_steps_ahead_on_the_creation_times_scale():
+    for batch in batches(build()):
+        targets, scored = batch.targets(), batch.is_scored()
+        num_windows, horizon, num_steps = targets.shape
+        assert (horizon, num_steps) == (HORIZON, CONFIG.num_steps)
+        for b in range(num_windows):
+            for t in range(num_steps):
+                for h in range(1, horizon + 1):
+                    expected = (batch.values[b, t + h] - batch.loc[b, t]) / batch.scale[b, t]
+                    assert targets[b, h - 1, t] == expected
+                    assert scored[b, h - 1, t] == (batch.observed[b, t + h] & batch.is_fct[b, t])
+        unseen = ~batch.observed[:, :num_steps]
+        assert (batch.inputs()[unseen] == 0).all()
+
+
+def test_scored_pairs_are_all_observed_pairs():
+    """Every (creation time, horizon) with an observed target is in the loss exactly once."""
+    panel = build()
+    expected = sum(
+        row_at(panel, i, t + h) is not None and not np.isnan(panel.target[row_at(panel, i, t + h)])
+        for i in range(panel.num_series)
+        for t in range(int(panel.first_step[i]), int(panel.last_observed[i]))
+        for h in range(1, HORIZON + 1)
+    )
+    assert sum(int(batch.is_scored().sum()) for batch in batches(panel)) == expected
+
+
+def test_calendars_carry_real_values_on_both_sides_of_every_window():
+    panel = build()
+    for batch in batches(panel):
+        first = int(batch.start[0]) - CONFIG.reach
+        for i in range(batch.global_category.shape[1]):
+            day = dt.date(1970, 1, 1) + dt.timedelta(days=first + i)
+            expected = [day.weekday(), day.isocalendar().week - 1, day.month - 1]
+            assert batch.global_category[0, i, :3].tolist() == expected
+            names = [name for _, name in panel.holidays]
+            assert bool(batch.global_number[0, i, names.index("New Year's Day")]) == ((day.month, day.day) == (1, 1))
+
+
+def test_where_a_window_starts_changes_nothing_in_it():
+    panel = build()
+    assemble = Assembler.fit(panel, CONFIG, ScalingConfig())
+    plan = WindowPlan(panel, CONFIG, shuffle=False)
+    one = plan.batch(0, 1)
+    moved = one.take(np.arange(len(one)))
+    moved.start[:] = one.start + 2
+    early, late = assemble(one), assemble(moved)
+    for name in ("values", "observed", "begun", "known_number", "known_category"):
+        assert torch.equal(getattr(early, name)[:, 2:], getattr(late, name)[:, :-2]), name
+    for name in ("global_number", "global_category"):
+        assert torch.equal(getattr(early, name)[:, 2:], getattr(late, name)[:, :-2]), name
+
+
+@pytest.mark.parametrize(
+    "scaling", [ScalingConfig(), ScalingConfig(by="past_mean", log1p=True), ScalingConfig(by="global")]
+)
+def test_training_batches_do_not_depend_on_anything_after_the_split(scaling):
+    """Change every value after the training part: not one bit of a training batch moves."""
+    frame, static, events = frames()
+    split = FIRST + dt.timedelta(days=25)
+    later = pl.col("ds") > split
+    changed = frame.with_columns(
+        y=pl.when(later & pl.col("y").is_not_null()).then(pl.col("y") * 100 + 7).otherwise("y"),
+        visits=pl.when(later).then(1e6).otherwise("visits"),
+        weather=pl.when(later & (pl.col("weather") == "sun")).then(pl.lit("rain")).otherwise("weather"),
+    )
+    found = []
+    for data in (frame, changed):
+        panel = Panel.from_frame(data, SCHEMA, static, events)
+        splits = Splits.by_date(panel, split, split + dt.timedelta(days=5))
+        plan = WindowPlan(panel, CONFIG, splits.train)
+        assemble = Assembler.fit(panel, CONFIG, scaling, until=splits.train.until)
+        found.append([assemble(plan.batch(0, step)) for step in range(plan.num_batches(0))])
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        for name in one.__dataclass_fields__:
+            assert torch.equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_beyond_the_event_table_no_event_is_assumed_and_that_is_said_once():
+    frame, static, events = frames()
+    panel = Panel.from_frame(frame, SCHEMA, static, events.filter(pl.col("ds") <= frame["ds"].max()))
+    config = CONFIG.replace(reach=30)
+    plan, assemble = WindowPlan(panel, config), Assembler.fit(panel, config, ScalingConfig())
+    with pytest.warns(EventReachWarning, match=r"ends at 2024-02-14; no event is assumed up to") as caught:
+        list(load(plan, assemble, epoch=0))
+    assert len(caught) == 1
+
+
+def test_rows_as_steps_carry_each_series_own_calendar():
+    days = [d for d in (FIRST + dt.timedelta(days=i) for i in range(60)) if d.weekday() < 5 and d.day != 15]
+    frame = pl.concat(
+        pl.DataFrame({"unique_id": name, "ds": days[skip:], "y": [float(i) for i in range(len(days) - skip)]})
+        for name, skip in (("a", 0), ("b", 3))
+    )
+    panel = Panel.from_frame(frame, Schema(time_grid="rows", calendar=("day_of_week", "day_of_month")))
+    assert str(panel.axis.frequency) == "B"
+    config = WindowConfig(horizon=4, history=5, num_fcts=10, batch_size=2, reach=3)
+    plan, assemble = WindowPlan(panel, config, shuffle=False), Assembler.fit(panel, config, ScalingConfig())
+    batch = assemble(plan.batch(0, 0))
+    assert batch.global_category.shape == (2, 3 + 15 + 4 + 3, 2)
+    for b in range(2):
+        own = days[3 * b :]
+        for i in range(batch.global_category.shape[1]):
+            step = int(batch.start[b]) - 3 + i
+            if step >= 0:
+                assert batch.global_category[b, i].tolist() == [own[step].weekday(), own[step].day - 1]
+    assert (batch.global_category[:, :, 0] < 5).all(), "before the first row and after the last, business days go on"
+
+
+def test_loading_ahead_gives_the_same_batches_from_any_step_and_rank():
+    panel = build()
+    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
+    expected = [assemble(plan.batch(2, step).shard(1, 2)) for step in range(3, plan.num_batches(2))]
+    loaded = list(load(plan, assemble, epoch=2, first_step=3, rank=1, num_ranks=2))
+    assert len(loaded) == len(expected)
+    for one, other in zip(expected, loaded, strict=True):
+        assert torch.equal(one.values, other.values)
+        assert torch.equal(one.series, other.series)
+
+
+def test_leaving_a_loader_early_stops_its_thread():
+    panel = build()
+    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
+    for _ in load(plan, assemble, epoch=0):
+        break
+    assert not [thread for thread in threading.enumerate() if thread.name == "mqcast-batches"]
+
+
+def test_an_error_in_the_loader_reaches_the_caller(monkeypatch):
+    panel = build()
+    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
+
+    def broken(*_):
+        raise RuntimeError("no batch today")
+
+    monkeypatch.setattr(assemble, "_global", broken)
+    with pytest.raises(RuntimeError, match="no batch today"):
+        list(load(plan, assemble, epoch=0))
+
+
+def test_annotations_are_executed_in_the_test_run():
+    batch = batches(build())[0]
+    with pytest.raises(Exception, match=r"(?i)type"):
+        Batch(**{name: getattr(batch, name) for name in batch.__dataclass_fields__} | {"loc": batch.loc[:, :-1]})

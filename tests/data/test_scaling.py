@@ -1,0 +1,159 @@
+"""Transforms: fitted only on what training may see, invertible, causal where they follow a series' own past."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcast import Panel, Schema
+from mqcast.config import ScalingConfig
+from mqcast.data.scaling import NumberScaler, TargetScaler
+from mqcast.data.windows import as_time
+from mqcast.errors import DataError
+
+FIRST = dt.datetime(2024, 1, 1)
+WAYS = [
+    ScalingConfig(by=by, log1p=log1p) for by in ("series", "global", "past_mean", "none") for log1p in (False, True)
+]
+
+
+def panel_of(like: Panel | None = None, **series) -> Panel:
+    frames = [
+        pl.DataFrame(
+            {"unique_id": name, "ds": [FIRST + dt.timedelta(days=i) for i in range(len(y))], "y": y},
+            schema_overrides={"y": pl.Float64},
+        )
+        for name, y in series.items()
+    ]
+    return Panel.from_frame(pl.concat(frames), None if like else Schema(freq="D"), like=like)
+
+
+def scales(scaler: TargetScaler, panel: Panel, name: str, width: int) -> tuple[np.ndarray, np.ndarray]:
+    i = np.array([panel.index_of(name)])
+    loc, scale = scaler.on(panel).at(i, panel.first_step[i], width)
+    return loc[0], scale[0]
+
+
+def test_per_series_scaling_is_mean_and_spread_of_the_training_part():
+    panel = panel_of(a=[1.0, 2.0, 3.0, 1000.0], b=[10.0, None, 30.0, 7.0])
+    until = as_time("2024-01-03", panel.axis)
+    scaler = TargetScaler.fit(panel, ScalingConfig(), until)
+    for name, seen in (("a", [1, 2, 3]), ("b", [10, 30])):
+        loc, scale = scales(scaler, panel, name, 4)
+        assert loc == pytest.approx(np.mean(seen))
+        assert scale == pytest.approx(np.std(seen))
+
+
+def test_global_scaling_pools_all_series():
+    panel = panel_of(a=[1.0, 2.0, 3.0], b=[10.0, None, 30.0])
+    loc, scale = scales(TargetScaler.fit(panel, ScalingConfig(by="global")), panel, "b", 3)
+    assert loc == pytest.approx(np.mean([1, 2, 3, 10, 30]))
+    assert scale == pytest.approx(np.std([1, 2, 3, 10, 30]))
+
+
+@pytest.mark.parametrize("config", WAYS, ids=str)
+def test_what_comes_after_training_changes_no_fitted_scale(config):
+    until = as_time("2024-01-03", panel_of(a=[1.0]).axis)
+    one = TargetScaler.fit(panel_of(a=[1.0, 2.0, 3.0, 4.0], b=[5.0, 6.0, 7.0, 8.0]), config, until)
+    other = TargetScaler.fit(panel_of(a=[1.0, 2.0, 3.0, 9e9], b=[5.0, 6.0, 7.0, None]), config, until)
+    for part in ("loc", "scale", "default_loc", "default_scale"):
+        np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
+
+
+@given(st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=20), st.sampled_from(WAYS))
+def test_transforms_are_exactly_invertible(values, config):
+    panel = panel_of(a=values)
+    scaler = TargetScaler.fit(panel, config)
+    loc, scale = scales(scaler, panel, "a", len(values))
+    y = np.float32(values)
+    scaled = (scaler.forward(y) - loc) / scale
+    assert np.isfinite(scaled).all()
+    back = scaler.inverse(loc + scale * scaled)
+    if config.log1p:  # log1p is one-to-one in float64 only down to its rounding
+        np.testing.assert_allclose(back, y, rtol=1e-12, atol=1e-14)
+    else:
+        np.testing.assert_allclose(back, y, rtol=0, atol=1e-14 * float(y.max()))
+
+
+@pytest.mark.parametrize("config", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "values", [[7.0], [5.0] * 9, [0.0] * 9, [1e30, 2e30, 3e30], [1e-30, 2e-30, 3e-30], [0.1] * 1000]
+)
+def test_odd_series_get_a_usable_scale(config, values):
+    panel = panel_of(a=values)
+    scaler = TargetScaler.fit(panel, config)
+    loc, scale = scales(scaler, panel, "a", len(values))
+    scaled = (scaler.forward(np.float32(values)) - loc) / scale
+    assert (scale > 0).all()
+    assert np.isfinite(scaled).all()
+    if config.by in ("series", "past_mean") and not config.log1p:
+        assert np.abs(scaled).max() < 10
+
+
+def naive_own_past(y: list[float], t: int, by: str) -> tuple[float, float]:
+    seen = [v for v in y[: t + 1] if v is not None]
+    if by == "past_mean":
+        return 0.0, float(np.mean(np.abs(seen)))
+    spread = float(np.std(seen))
+    return float(np.mean(seen)), spread if spread > 1e-6 * abs(np.mean(seen)) else abs(float(np.mean(seen)))
+
+
+@pytest.mark.parametrize("by", ["series", "past_mean"])
+def test_an_unseen_series_is_scaled_from_its_own_past(by):
+    train = panel_of(a=[1.0, 2.0, 3.0])
+    scaler = TargetScaler.fit(train, ScalingConfig(by=by))
+    y = [50.0, None, 70.0, 10.0, 90.0, 40.0]
+    new = panel_of(like=train, z=y)
+    loc, scale = scales(scaler, new, "z", len(y))
+    for t in range(len(y)):
+        assert (loc[t], scale[t]) == pytest.approx(naive_own_past(y, t, by))
+    changed = panel_of(like=train, z=[*y[:3], 1e6, None, 7.0])
+    later = scales(scaler, changed, "z", len(y))
+    np.testing.assert_array_equal(loc[:3], later[0][:3])
+    np.testing.assert_array_equal(scale[:3], later[1][:3])
+
+
+def test_where_a_window_starts_does_not_change_the_scales():
+    train = panel_of(a=[1.0, 2.0, 3.0])
+    new = panel_of(like=train, z=[float(i * i % 37) for i in range(60)])
+    bound = TargetScaler.fit(train, ScalingConfig()).on(new)
+    whole = bound.at(np.array([0]), new.first_step - 5, 65)
+    late = bound.at(np.array([0]), new.first_step + 30, 30)
+    np.testing.assert_array_equal(whole[0][:, 35:], late[0])
+    np.testing.assert_array_equal(whole[1][:, 35:], late[1])
+
+
+def test_before_its_first_sale_a_series_has_the_scale_of_all():
+    train = panel_of(a=[1.0, 2.0, 3.0])
+    new = panel_of(like=train, z=[None, None, 50.0])
+    loc, scale = scales(TargetScaler.fit(train, ScalingConfig()), new, "z", 3)
+    assert loc.tolist() == [2.0, 2.0, 50.0]
+    assert scale[:2] == pytest.approx(np.std([1, 2, 3]))
+
+
+def test_a_series_that_training_did_not_reach_follows_its_own_past():
+    panel = panel_of(a=[1.0, 2.0, 3.0, 4.0], late=[None, None, None, 9.0])
+    scaler = TargetScaler.fit(panel, ScalingConfig(), until=as_time("2024-01-02", panel.axis))
+    loc, _ = scales(scaler, panel, "late", 4)
+    assert loc.tolist() == [1.5, 1.5, 1.5, 9.0]
+
+
+def test_the_logarithm_of_minus_one_is_refused_by_name():
+    with pytest.raises(DataError, match=r"series 'b', column 'y', at 2024-01-02: log1p needs values above −1"):
+        TargetScaler.fit(panel_of(a=[1.0, 2.0], b=[0.0, -1.0]), ScalingConfig(log1p=True))
+
+
+def test_numbers_are_standardised_on_the_training_rows_and_flags_left_alone():
+    days = [FIRST + dt.timedelta(days=i) for i in range(4)]
+    frame = pl.DataFrame({"unique_id": "a", "ds": days, "y": 1.0, "price": [1.0, 3.0, 5.0, 999.0], "promo": [True] * 4})
+    visits = [None, 4.0, 8.0, 1e6]
+    schema = Schema(freq="D", known=("price", "promo"), past=("visits",))
+    panel = Panel.from_frame(frame.with_columns(visits=pl.Series(visits)), schema)
+    scaler = NumberScaler.fit(panel, until=as_time("2024-01-03", panel.axis))
+    known = scaler.forward("known", panel.arrays["known_number"])
+    np.testing.assert_allclose(known[:3, 0], (np.array([1, 3, 5]) - 3) / np.std([1, 3, 5]), rtol=1e-6)
+    assert known[:, 1].tolist() == [1, 1, 1, 1]
+    assert scaler.forward("past", panel.arrays["past_number"])[:3, 0].tolist() == [0, -1, 1]

@@ -1,0 +1,100 @@
+"""The command line: each verb works, each mistake is one clear line and a non-zero exit, nothing is half-written."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+import mqcast
+from mqcast import Panel, Schema
+
+
+def run(*arguments, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "mqcast", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def file(sales, tmp_path):
+    sales.write_parquet(tmp_path / "sales.parquet")
+    return tmp_path / "sales.parquet"
+
+
+def test_the_version_is_printed():
+    assert run("version").stdout.strip() == mqcast.__version__
+
+
+def test_every_verb_explains_itself_with_an_example():
+    for verb in ("demo", "pack", "inspect"):
+        assert f"mqcast {verb}" in run(verb, "--help").stdout
+
+
+def test_pack_and_inspect(file, sales, tmp_path):
+    packed = run("pack", file, tmp_path / "panel", "--known", "promo", "--known", "price", "--json")
+    assert packed.returncode == 0, packed.stderr
+    printed = json.loads(packed.stdout)
+    assert printed["num_series"] == 2
+    panel = Panel.from_frame(sales, Schema(known=("promo", "price")))
+    assert printed["fingerprint"] == panel.fingerprint
+    inspected = run("inspect", tmp_path / "panel")
+    assert panel.fingerprint in inspected.stdout
+    assert "2024-01-07 to 2024-02-25, W-SUN" in inspected.stdout
+
+
+def test_a_schema_can_come_from_toml(file, tmp_path):
+    config = tmp_path / "mqcast.toml"
+    config.write_text('[schema]\nfreq = "W"\nknown = ["promo", "price"]\nholidays = ["US"]\n')
+    packed = run("pack", file, tmp_path / "panel", "--config", config, "--json")
+    assert packed.returncode == 0, packed.stderr
+    assert Panel.open(tmp_path / "panel").holidays[0][0] == "US"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["pack", "none.parquet", "panel"], "no Parquet file at none.parquet"),
+        (["pack", "FILE", "panel", "--known", "prmo"], "did you mean 'promo'"),
+        (["pack", "FILE", "panel", "--freq", "fortnight"], "frequency 'fortnight' is not known"),
+        (["pack", "FILE", "panel", "--freq", "D", "--time", "price"], "time column 'price' holds numbers"),
+        (["pack", "FILE", "panel", "--static", "price"], "changes in time"),
+        (["pack", "FILE", "panel", "--time-grid", "columns"], "Schema.time_grid"),
+        (["pack", "FILE", "panel", "--config", "none.toml"], "no settings file at none.toml"),
+        (["pack", "FILE", "panel", "--holidays", "Atlantis"], "no holidays for 'Atlantis'"),
+        (["pack", "FILE", "panel", "--event", "promo", "--known", "promo"], "both known and events"),
+        (["pack", "FILE", "FILE"], "is a file"),
+        (["inspect", "nowhere"], "no panel at nowhere"),
+        (["pack", "FILE"], "Missing argument"),
+        (["demo", "--items", "0"], "--items"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(file, tmp_path, arguments, says):
+    before = sorted(tmp_path.rglob("*"))
+    done = run(*[file if word == "FILE" else word for word in arguments], cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    assert "Traceback" in run("--debug", "inspect", "nowhere", cwd=tmp_path).stderr
+
+
+def test_the_demo_packs_a_world_and_shows_what_is_to_win(tmp_path):
+    done = run("demo", "--items", 30, "--folder", tmp_path / "demo", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["summary"]["num_series"] == 30
+    oracle, last_year = result["losses"].values()
+    assert all(oracle[slice_] < last_year[slice_] for slice_ in oracle)
+    Panel.open(tmp_path / "demo" / "panel").verify()
+    assert "global_number" in run("demo", "--items", 30, "--folder", tmp_path / "demo").stdout
+
+
+def test_hostile_text_is_shown_as_text(tmp_path):
+    frame = pl.DataFrame({"unique_id": ["[red]x[/]"] * 2, "y": [1.0, 2.0]}).with_columns(ds=pl.datetime(2024, 1, 1))
+    frame.write_parquet(tmp_path / "odd.parquet")
+    done = run("pack", "odd.parquet", "panel", "--freq", "D", cwd=tmp_path)
+    assert "series '[red]x[/]'" in done.stderr

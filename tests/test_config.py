@@ -1,0 +1,56 @@
+"""Settings: frozen, checked at birth, TOML in and out."""
+
+import pytest
+
+from mqcast import Schema
+from mqcast.config import ScalingConfig, WindowConfig
+from mqcast.errors import ConfigError, SchemaError
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        Schema().target = "sales"
+
+
+def test_toml_out_and_in_is_the_same(tmp_path):
+    for settings in (
+        Schema(known=("promo",), kinds={"promo": "category"}, holidays=("US",), freq="W"),
+        WindowConfig(horizon=3, history=4, num_fcts=5),
+        ScalingConfig(by="past_mean", log1p=True),
+    ):
+        (tmp_path / "x.toml").write_text(settings.to_toml(), encoding="utf-8")
+        assert type(settings).from_toml(tmp_path / "x.toml") == settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"known": ("a", "a")}, "column 'a' is twice in known"),
+        ({"known": ("a",), "past": ("a",)}, "column 'a' is both past and known"),
+        ({"target": "ds"}, "column 'ds' is both time and target"),
+        ({"kinds": {"prise": "number"}, "known": ("price",)}, r"kinds names 'prise' \(did you mean 'price'\?\)"),
+        ({"kinds": {"a": "text"}, "known": ("a",)}, "Schema.kinds.a"),
+        ({"knwon": ("a",)}, r"Schema has no setting 'knwon' \(did you mean 'known'\?\)"),
+        ({"time_grid": "columns"}, "Schema.time_grid"),
+        ({"freq": "often"}, "frequency 'often' is not known"),
+    ],
+)
+def test_a_wrong_schema_says_what_is_wrong(settings, says):
+    with pytest.raises((SchemaError, ConfigError), match=says):
+        Schema(**settings)
+
+
+def test_one_column_need_not_be_a_list():
+    assert Schema(known="promo").known == ("promo",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("= 3", "is not TOML"), ("[model]\nx = 1", r"no table \[schema\]"), ("[shema]\n", "did you mean 'shema'")],
+)
+def test_a_broken_file_is_named(tmp_path, text, says):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        Schema.from_toml(tmp_path / "x.toml", table="schema")
+    with pytest.raises(ConfigError, match="no settings file"):
+        Schema.from_toml(tmp_path / "none.toml")
