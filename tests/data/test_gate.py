@@ -622,3 +622,13 @@ def test_a_misspelt_static_column_is_looked_for_in_both_places(sales):
 def test_a_horizon_is_at_least_one(sales):
     with pytest.raises(errors.ConfigError, match="horizon is 0"):
         Panel.from_frame(sales, WEEKLY).require_future(0)
+
+
+def test_the_id_may_be_a_static_category(sales):
+    panel = Panel.from_frame(sales, Schema(freq="W", static=("unique_id", "city")), static=STATIC)
+    assert panel.vocabularies["unique_id"] == ("a", "b")
+    assert panel.arrays["static_category"].tolist() == [[1, 0], [2, 1]]
+    new = sales.with_columns(pl.col("unique_id").replace("a", "c"))
+    with pytest.warns(errors.UnseenCategoryWarning, match="'unique_id': 1 new"):
+        again = Panel.from_frame(new, static=STATIC, like=panel)
+    assert again.arrays["static_category"][:, 0].tolist() == [2, 0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
 from mqcast.config import ScalingConfig
-from mqcast.data.scaling import NumberScaler, TargetScaler
+from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.windows import as_time
 from mqcast.errors import DataError
 
@@ -157,3 +157,14 @@ def test_numbers_are_standardised_on_the_training_rows_and_flags_left_alone():
     np.testing.assert_allclose(known[:3, 0], (np.array([1, 3, 5]) - 3) / np.std([1, 3, 5]), rtol=1e-6)
     assert known[:, 1].tolist() == [1, 1, 1, 1]
     assert scaler.forward("past", panel.arrays["past_number"])[:3, 0].tolist() == [0, -1, 1]
+
+
+def test_a_category_that_training_did_not_see_is_unknown():
+    days = [FIRST + dt.timedelta(days=i) for i in range(4)]
+    frame = pl.DataFrame({"unique_id": "a", "ds": days, "y": 1.0, "kind": ["x", "z", "y", "x"]})
+    panel = Panel.from_frame(frame, Schema(freq="D", known=("kind",)))
+    codes = panel.arrays["known_category"]
+    assert codes[:, 0].tolist() == [1, 3, 2, 1]
+    until = as_time("2024-01-02", panel.axis)
+    assert CategoryFilter.fit(panel, until).forward("known", codes)[:, 0].tolist() == [1, 3, 0, 1]
+    assert CategoryFilter.fit(panel).forward("known", codes)[:, 0].tolist() == [1, 3, 2, 1]

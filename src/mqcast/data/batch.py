@@ -13,7 +13,8 @@ from torch import Tensor
 
 from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.panel import Panel
-from mqcast.data.scaling import BoundScaler, NumberScaler, TargetScaler
+from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
+from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import WindowPlan, Windows
 
 
@@ -72,15 +73,23 @@ class Batch:
 class Assembler:
     """Turns windows of one panel into batches."""
 
-    def __init__(self, panel: Panel, config: WindowConfig, target: TargetScaler, number: NumberScaler):
+    def __init__(
+        self,
+        panel: Panel,
+        config: WindowConfig,
+        target: TargetScaler,
+        number: NumberScaler,
+        category: CategoryFilter,
+    ):
         self.panel, self.config = panel, config
         self.target: BoundScaler = target.on(panel)
-        self.number = number
+        self.number, self.category = number, category
 
     @classmethod
     def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: int | None = None) -> "Assembler":
-        """An assembler whose scales are fitted on what is not after the time `until`."""
-        return cls(panel, config, TargetScaler.fit(panel, scaling, until), NumberScaler.fit(panel, until))
+        """An assembler whose scales and categories are those of what is not after the time `until`."""
+        target = TargetScaler.fit(panel, scaling, until)
+        return cls(panel, config, target, NumberScaler.fit(panel, until), CategoryFilter.fit(panel, until))
 
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
@@ -108,16 +117,20 @@ class Assembler:
             is_fct=torch.from_numpy(is_fct & _any_ahead(observed, config.horizon)),
             past_number=_float(self.number.forward("past", past_number)),
             past_observed=torch.from_numpy(~np.isnan(past_number)),
-            past_category=_int(np.where(past[1], panel.arrays["past_category"][past[0]], 0)),
+            past_category=self._codes("past", past[0], past[1]),
             known_number=_float(self.number.forward("known", known_number)),
-            known_category=_int(np.where(exists[..., None], panel.arrays["known_category"][rows], 0)),
+            known_category=self._codes("known", rows, exists[..., None]),
             global_number=_float(global_number),
             global_category=_int(global_category),
             static_number=_float(self.number.forward("static", panel.arrays["static_number"][windows.series])),
-            static_category=_int(panel.arrays["static_category"][windows.series]),
+            static_category=self._codes("static", windows.series),
             series=_int(windows.series),
             start=_int(start),
         )
+
+    def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:
+        codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])
+        return _int(np.where(exists, codes, UNKNOWN))
 
     def _global(self, series: np.ndarray, start: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
         """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates."""
@@ -129,7 +142,7 @@ class Assembler:
             panel.warn_of_event_reach(int(times.max()))
         number, category = panel.events_at(times)
         flags, calendar = panel.calendar.flags(times), panel.calendar.categories(times)
-        number = self.number.forward("event", number)
+        number, category = self.number.forward("event", number), self.category.forward("event", category)
         return np.concatenate((flags, number), axis=-1), np.concatenate((calendar, category), axis=-1)
 
 

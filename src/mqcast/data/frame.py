@@ -54,6 +54,7 @@ def read_frame(
     homes = _find_columns(source, schema, side)
     _check_keys(schema, source, side)
     types = {name: homes[name].type_of(name) for name in schema.covariates()}
+    types |= {schema.id: pa.string()}
     schema = (like.schema if like else schema).resolved(types)
     if source.num_rows == 0:
         raise EmptyFrameError("the frame has no row", "give at least one row a series")
@@ -81,6 +82,8 @@ def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]
     homes: Homes = {}
     for role, name in schema.roles():
         table = side.get(role)
+        if name in homes:  # the id as a static category
+            continue
         if table is not None and (role == "events" or name in table.names):
             homes[name] = table
         else:
@@ -152,7 +155,7 @@ class _Scan:
 
 def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
     categories = [name for name, kind in schema.kinds.items() if kind == "category"]
-    names = [name for name in categories if homes[name] is source]
+    names = [name for name in categories if homes[name] is source and name != schema.id]
     counts: dict[str, dict[str, int]] = {name: {} for name in categories}
     ids: set[str] = set()
     times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -164,18 +167,20 @@ def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
         codes, distinct = as_codes(batch.column(schema.id))
         texts = [text or "" for text in as_text(distinct)]
         _refuse_missing_keys(schema, batch, codes, texts, row)
-        ids.update(texts[code] for code in np.unique(codes))
+        ids.update(texts[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(texts))))
         times = _count_times(batch.column(schema.time), times)
         if is_sorted:
             is_sorted, last = _follows(codes, texts, as_microseconds(batch.column(schema.time)), last)
         for name in names:
             _count(batch.column(name), counts[name])
         row += batch.num_rows
-    for name in set(categories) - set(names):
+    for name in set(categories) - {*names, schema.id}:
         key = [schema.id] if name in schema.static else []
         for batch in homes[name].batches([name, *key]):
             rows = [text in ids for text in as_text(batch.column(schema.id))] if key else None
             _count(batch.column(name).filter(rows) if rows else batch.column(name), counts[name])
+    if schema.id in categories:
+        counts[schema.id] = dict.fromkeys(ids, 1)
     return _Scan(sorted(ids, key=str.encode), times, counts, is_sorted)
 
 
@@ -209,15 +214,16 @@ def _follows(
     keys = [text.encode() for text in texts]
     rank = np.empty(len(keys), dtype=np.int64)
     rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    change = np.diff(rank[codes])
-    in_order = bool(np.all((change > 0) | ((change == 0) & (np.diff(times) >= 0))))
+    ranks = rank[codes]
+    later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
+    in_order = bool(np.all(later | (same & (times[1:] >= times[:-1]))))
     first = (keys[codes[0]], int(times[0]))
     return in_order and (last is None or last <= first), (keys[codes[-1]], int(times[-1]))
 
 
 def _count(column: pa.Array, counts: dict[str, int]) -> None:
     codes, distinct = as_codes(column)
-    found = np.bincount(codes[codes >= 0], minlength=len(distinct))
+    found = np.bincount(codes[codes >= 0] if column.null_count else codes, minlength=len(distinct))
     for text, number in zip(as_text(distinct), found, strict=True):
         if text is not None and number > 0:
             counts[text] = counts.get(text, 0) + int(number)

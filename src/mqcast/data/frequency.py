@@ -107,8 +107,7 @@ class Frequency:
         """Each time's step, and whether it lies on the grid (if not, the step is one nearby)."""
         assert self.phase is not None, "anchor the frequency first"
         if self.unit == "fixed":
-            steps, rest = np.divmod(times - self.phase, self.size)
-            return steps, rest == 0
+            return _fixed_steps(times - self.phase, self.size)
         if self.unit == "business":
             days, rest = np.divmod(times, DAY)
             weeks, dow = np.divmod(days + EPOCH_WEEKDAY, 7)
@@ -158,6 +157,19 @@ class Frequency:
         if self.size == WEEK and self.phase is not None:
             anchor = f"-{WEEKDAYS[(self.phase // DAY + EPOCH_WEEKDAY) % 7]}"
         return f"{_count(self.size // size)}{name}{anchor}"
+
+
+def _fixed_steps(times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """times // size and whether it leaves no rest; rows in a run of consecutive steps are counted, not divided."""
+    flat = times.reshape(-1)
+    is_jump = np.ones(flat.size, bool)
+    np.not_equal(flat[1:] - flat[:-1], size, out=is_jump[1:])
+    jumps = np.flatnonzero(is_jump)
+    steps = flat[jumps] // size
+    lengths = np.diff(jumps, append=flat.size)
+    counted = np.repeat(steps - jumps, lengths) + np.arange(flat.size)
+    on_grid = np.repeat(steps * size == flat[jumps], lengths)
+    return counted.reshape(times.shape), on_grid.reshape(times.shape)
 
 
 def weekday(times: np.ndarray) -> np.ndarray:

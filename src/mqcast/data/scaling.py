@@ -1,4 +1,4 @@
-"""Causal, invertible transforms of the target, and standard scaling of numeric covariates.
+"""Causal, invertible transforms of the target; covariates as training may know them.
 
 The target z = f(y), f the identity or log1p, is brought to scale by a location and a scale for each creation time t:
 
@@ -10,6 +10,7 @@ may see. A series unseen in training has those of its own past: of its observati
 changes an earlier forecast. `by="past_mean"` scales every series this way, by the mean of |z| up to t.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +21,8 @@ import pyarrow.compute as pc
 from mqcast.config import ScalingConfig
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
-from mqcast.data.schema import ROLES
+from mqcast.data.schema import Role
+from mqcast.data.values import UNKNOWN
 from mqcast.errors import DataError
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
@@ -134,19 +136,9 @@ class NumberScaler:
 
     @classmethod
     def fit(cls, panel: Panel, until: int | None = None) -> "NumberScaler":
-        ends = panel.row_ends(until)
         loc, scale = {}, {}
-        for role in ROLES:
-            block = "event" if role == "events" else role
-            values = panel.arrays[f"{block}_number"]
-            if role in ("past", "known"):
-                mean, std = _column_moments(values, lambda a, b: _training_rows(panel, ends, a, b))
-            elif role == "events" and until is not None:
-                times = panel.arrays["event_times"]
-                mean, std = _column_moments(values, lambda a, b, times=times: times[a:b] <= until)
-            else:  # static values of series that training sees; all events
-                rows = ends > panel.offsets[:-1] if role == "static" else np.ones(len(values), bool)
-                mean, std = _column_moments(values, lambda a, b, rows=rows: rows[a:b])
+        for role, (block, is_used) in _training_parts(panel, until).items():
+            mean, std = _column_moments(panel.arrays[f"{block}_number"], is_used)
             is_flag = np.array([panel.schema.kinds[name] == "flag" for name in panel.schema.numbers(role)], bool)
             loc[block], scale[block] = np.where(is_flag, 0.0, mean), np.where(is_flag, 1.0, positive(std, mean))
         return cls(loc, scale)
@@ -155,6 +147,30 @@ class NumberScaler:
         """float32, with 0 where there is no value."""
         scaled = (values - self.loc[block]) / self.scale[block]
         return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class CategoryFilter:
+    """Codes of categories that training never saw become `UNKNOWN`, by block: a code without training is noise."""
+
+    lookup: dict[str, list[np.ndarray]]
+
+    @classmethod
+    def fit(cls, panel: Panel, until: int | None = None) -> "CategoryFilter":
+        lookup = {}
+        for role, (block, is_used) in _training_parts(panel, until).items():
+            sizes = [len(panel.vocabularies[name]) + 1 for name in panel.schema.categories(role)]
+            seen = [np.full(size, until is None) for size in sizes]
+            if until is not None:
+                for rows, used in _chunks(panel.arrays[f"{block}_category"], is_used):
+                    for column, is_seen in enumerate(seen):
+                        is_seen[rows[used, column]] = True
+            lookup[block] = [np.where(is_seen, np.arange(is_seen.size), UNKNOWN) for is_seen in seen]
+        return cls(lookup)
+
+    def forward(self, block: str, codes: np.ndarray) -> np.ndarray:
+        columns = [lookup[codes[..., i]] for i, lookup in enumerate(self.lookup[block])]
+        return np.stack(columns, axis=-1) if columns else codes.astype(np.int64)
 
 
 def positive(spread, centre) -> np.ndarray:
@@ -168,17 +184,18 @@ def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, .
     count, mean, std, size = (np.zeros(panel.num_series) for _ in range(4))
     for first, stop in _series_chunks(panel.offsets):
         a, b = panel.offsets[first], panel.offsets[stop]
+        starts, lengths = panel.offsets[first:stop] - a, np.diff(panel.offsets[first : stop + 1])
         z = panel.target[a:b].astype(np.float64)
         z = np.log1p(z) if log1p else z
-        owner = np.repeat(np.arange(stop - first), np.diff(panel.offsets[first : stop + 1]))
-        used = (np.arange(a, b) < ends[first:stop][owner]) & ~np.isnan(z)
-        z, owner = z[used], owner[used]
-        n = np.bincount(owner, minlength=stop - first)
-        m = np.bincount(owner, z, minlength=stop - first) / np.maximum(n, 1)
-        squares = np.bincount(owner, (z - m[owner]) ** 2, minlength=stop - first)
-        count[first:stop], mean[first:stop] = n, m
-        std[first:stop] = np.sqrt(squares / np.maximum(n, 1))
-        size[first:stop] = np.bincount(owner, np.abs(z), minlength=stop - first) / np.maximum(n, 1)
+        used = ~np.isnan(z) & (np.arange(a, b) < np.repeat(ends[first:stop], lengths))
+        z[~used] = 0
+        part = slice(first, stop)
+        count[part] = np.add.reduceat(used, starts, dtype=np.float64)
+        divisor = np.maximum(count[part], 1)
+        mean[part] = np.add.reduceat(z, starts) / divisor
+        size[part] = np.add.reduceat(np.abs(z), starts) / divisor
+        deviation = np.where(used, z - np.repeat(mean[part], lengths), 0)
+        std[part] = np.sqrt(np.add.reduceat(deviation**2, starts) / divisor)
     return count, mean, std, size
 
 
@@ -191,27 +208,45 @@ def _series_chunks(offsets: np.ndarray):
         first = stop
 
 
-def _training_rows(panel: Panel, ends: np.ndarray, start: int, stop: int) -> np.ndarray:
-    rows = np.arange(start, stop)
-    return rows < ends[np.searchsorted(panel.offsets, rows, side="right") - 1]
+def _training_parts(panel: Panel, until: int | None) -> dict[Role, tuple[str, Callable[[int, int], np.ndarray]]]:
+    """For each role the block of arrays, and which of its rows a … b training may see."""
+    ends, times = panel.row_ends(until), panel.arrays["event_times"]
+    begun = ends > panel.offsets[:-1]
+    known_events = np.ones(len(times), bool) if until is None else times <= until
+
+    def early(a: int, b: int) -> np.ndarray:
+        if until is None:
+            return np.ones(b - a, bool)
+        rows = np.arange(a, b)
+        return rows < ends[np.searchsorted(panel.offsets, rows, side="right") - 1]
+
+    return {
+        "static": ("static", lambda a, b: begun[a:b]),
+        "past": ("past", early),
+        "known": ("known", early),
+        "events": ("event", lambda a, b: known_events[a:b]),
+    }
 
 
-def _column_moments(values: np.ndarray, is_used) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column over the used rows, in chunks, without overflow."""
-    width = values.shape[1]
-    size = max(1, CHUNK_ROWS * 4 // max(width, 1))
-    count, total, squares = np.zeros(width), np.zeros(width), np.zeros(width)
-    for squared in (False, True):
-        mean = total / np.maximum(count, 1)
-        for start in range(0, len(values) if width else 0, size):
-            part = values[start : start + size].astype(np.float64)[is_used(start, min(start + size, len(values)))]
-            known = ~np.isnan(part)
-            if squared:
-                squares += (np.where(known, part - mean, 0) ** 2).sum(axis=0)
-            else:
-                count += known.sum(axis=0)
-                total += np.where(known, part, 0).sum(axis=0)
-    return total / np.maximum(count, 1), np.sqrt(squares / np.maximum(count, 1))
+def _chunks(values: np.ndarray, is_used: Callable[[int, int], np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of a block, a few at a time, and which of them are used."""
+    size = max(1, CHUNK_ROWS * 4 // max(values.shape[1], 1))
+    for start in range(0, len(values) if values.shape[1] else 0, size):
+        rows = values[start : start + size]
+        yield rows, is_used(start, start + len(rows))
+
+
+def _column_moments(values: np.ndarray, is_used: Callable[[int, int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column over the used rows, without overflow."""
+    count, total, squares = (np.zeros(values.shape[1]) for _ in range(3))
+    for rows, used in _chunks(values, is_used):
+        part = rows[used].astype(np.float64)
+        count += (~np.isnan(part)).sum(axis=0)
+        total += np.nansum(part, axis=0)
+    mean = total / np.maximum(count, 1)
+    for rows, used in _chunks(values, is_used):
+        squares += np.nansum((rows[used].astype(np.float64) - mean) ** 2, axis=0)
+    return mean, np.sqrt(squares / np.maximum(count, 1))
 
 
 def _refuse_log_of_negative(panel: Panel) -> None:

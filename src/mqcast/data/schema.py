@@ -32,7 +32,7 @@ class Schema(Settings):
     id: str = Field(default="unique_id", description="which series a row belongs to")
     time: str = Field(default="ds", description="the row's date")
     freq: str | None = Field(default=None, description="'h', 'D', 'W-SUN', 'MS' …; None: told from the dates")
-    static: Names = Field(default=(), description="one value a series")
+    static: Names = Field(default=(), description="one value a series; the id may be one of them")
     past: Names = Field(default=(), description="observed up to the creation time, unknown after it")
     known: Names = Field(default=(), description="per series, known as far ahead as the horizon: promotions, prices")
     events: Names = Field(default=(), description="the same for all series at a date: holidays, campaigns")
@@ -67,7 +67,7 @@ class Schema(Settings):
     def _one_role_a_column(self) -> "Schema":
         seen: dict[str, str] = {}
         for role, name in self.roles():
-            if name in seen:
+            if name in seen and (role, name) != ("static", self.id):
                 again = f"twice in {role}" if seen[name] == role else f"both {seen[name]} and {role}"
                 raise ValueError(f"column {name!r} is {again}; give it one role")
             seen[name] = role

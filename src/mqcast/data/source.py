@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
 
-BATCH_BYTES = 32 * 2**20
+BATCH_BYTES = 24 * 2**20
 SORT_MEMORY = "1GB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 
@@ -129,14 +129,20 @@ class ParquetSource:
         by_folder = pa.schema([(key, pa.string()) for key in keys])
         files, hive = [str(file) for file in self._files], pads.partitioning(by_folder, flavor="hive")
         unified = pa.unify_schemas([unified, by_folder])
-        self._data = pads.dataset(files, schema=unified, format="parquet", partitioning=hive)
+        texts = [field.name for field in unified if pa.types.is_string(field.type)]
+        encoded = pads.ParquetFileFormat(dictionary_columns=texts)  # text stays as compact as it is in the file
+        self._data = pads.dataset(files, schema=_encoded(unified, texts), format=encoded, partitioning=hive)
         self._categorical = {name for schema in schemas for name in _pandas_categoricals(schema)}
         self.names = unified.names
         self.num_rows = self._data.count_rows()
 
     def type_of(self, name: str) -> pa.DataType:
         plain = self._data.schema.field(name).type
-        return pa.dictionary(pa.int32(), plain) if name in self._categorical else plain
+        return (
+            pa.dictionary(pa.int32(), plain)
+            if name in self._categorical and not pa.types.is_dictionary(plain)
+            else plain
+        )
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
@@ -222,6 +228,10 @@ def _decoded(schema: pa.Schema) -> pa.Schema:
     plain = [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema]
     texts = (pa.types.is_large_string, pa.types.is_string_view)
     return pa.schema([(name, pa.string() if any(is_(t) for is_ in texts) else t) for name, t in plain])
+
+
+def _encoded(schema: pa.Schema, names: list[str]) -> pa.Schema:
+    return pa.schema([(f.name, pa.dictionary(pa.int32(), f.type) if f.name in names else f.type) for f in schema])
 
 
 def _pandas_categoricals(schema: pa.Schema) -> list[str]:

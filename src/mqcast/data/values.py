@@ -84,15 +84,21 @@ def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
 
 
 def as_codes(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Dictionary codes (null: -1) and the distinct values."""
+    """Codes (null: -1) and the values they stand for, some of which may not occur."""
     if pa.types.is_dictionary(values.type):
         distinct = values.dictionary
         if distinct.null_count or len(distinct.unique()) < len(distinct):
             return as_codes(values.cast(values.type.value_type))
         encoded = values
+    elif pa.types.is_integer(values.type) and values.type.bit_width <= 8 and not values.null_count:
+        numbers_ = values.to_numpy(zero_copy_only=False).astype(np.int16)
+        first = int(numbers_.min(initial=0))
+        return numbers_ - first, pa.array(range(first, int(numbers_.max(initial=0)) + 1))
     else:
         encoded = values.dictionary_encode()
-    codes = encoded.indices.cast(pa.int64()).fill_null(-1)
+    codes = encoded.indices
+    if codes.null_count:
+        codes = codes.cast(pa.int64()).fill_null(-1)
     return codes.to_numpy(zero_copy_only=False), encoded.dictionary
 
 

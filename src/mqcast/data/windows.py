@@ -6,7 +6,7 @@ each epoch, so that every (series, creation time) is a training trajectory exact
 """
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -117,51 +117,66 @@ class WindowPlan:
         return int((self.last_fct - self.first_fct + 1).sum())
 
     def num_batches(self, epoch: int) -> int:
-        return len(self._epoch(epoch)[1]) - 1
+        return len(self._epoch(epoch).bounds) - 1
 
     def batch(self, epoch: int, step: int) -> Windows:
         """The windows of one step, over all ranks."""
-        windows, bounds = self._epoch(epoch)
-        if not 0 <= step < len(bounds) - 1:
-            raise IndexError(f"epoch {epoch} has {len(bounds) - 1} steps, not {step}")
-        return windows.take(np.arange(bounds[step], bounds[step + 1]))
-
-    def _build_epoch(self, epoch: int) -> tuple[Windows, np.ndarray]:
-        """All windows of an epoch in their order, and where each batch begins."""
-        size, rng = self.config.num_fcts, np.random.default_rng([self.seed, epoch])
-        origin = int(self.first_fct.min())
-        longest = int(self.last_fct.max()) - origin + 1
-        shift = int(rng.integers(size)) if self.shuffle and longest > size else 0
-        first_cell = (self.first_fct - origin + shift) // size
-        num_cells = (self.last_fct - origin + shift) // size - first_cell + 1
-        owner = np.repeat(np.arange(self.series.size), num_cells)
-        cell = np.arange(owner.size) - np.repeat(np.cumsum(num_cells) - num_cells, num_cells) + first_cell[owner]
-        start = origin - shift + cell * size
-        windows = Windows(
+        order = self._epoch(epoch)
+        if not 0 <= step < len(order.bounds) - 1:
+            raise IndexError(f"epoch {epoch} has {len(order.bounds) - 1} steps, not {step}")
+        inside = slice(order.bounds[step], order.bounds[step + 1])
+        owner, size = order.owner[inside], self.config.num_fcts
+        start = order.origin + order.cell[inside].astype(np.int64) * size
+        return Windows(
             series=self.series[owner],
             start=start,
             first_fct=np.maximum(self.first_fct[owner], start),
             last_fct=np.minimum(self.last_fct[owner], start + size - 1),
             last_target=self.last_target[owner],
         )
-        order = rng.permutation(owner.size) if self.shuffle else np.arange(owner.size)
-        if self.config.aligned:
-            order = order[np.argsort(cell[order], kind="stable")]
-        return self._in_batches(windows, order, cell[order], rng)
 
-    def _in_batches(self, windows: Windows, order, cell, rng) -> tuple[Windows, np.ndarray]:
-        """Cut the ordered windows into batches, none over two cells if dates are shared, and shuffle the batches."""
-        group = cell if self.config.aligned else np.zeros_like(cell)
+    def _build_epoch(self, epoch: int) -> "_Order":
+        size, rng = self.config.num_fcts, np.random.default_rng([self.seed, epoch])
+        first = int(self.first_fct.min())
+        num_steps = int(self.last_fct.max()) - first + 1
+        origin = first - (int(rng.integers(size)) if self.shuffle and num_steps > size else 0)
+        first_cell = (self.first_fct - origin) // size
+        num_cells = (self.last_fct - origin) // size - first_cell + 1
+        owner = np.repeat(np.arange(self.series.size, dtype=np.int32), num_cells)
+        ends = np.cumsum(num_cells)
+        cell = (np.arange(owner.size) + np.repeat(first_cell - ends + num_cells, num_cells)).astype(np.int32)
+        if self.shuffle:
+            order = rng.permutation(owner.size)
+            owner, cell = owner[order], cell[order]
+        if self.config.aligned:
+            small = np.uint16 if cell.max() < 2**16 else np.int32  # numpy sorts 16 bits in linear time
+            order = np.argsort(cell.astype(small), kind="stable")
+            owner, cell = owner[order], cell[order]
+        return self._in_batches(_Order(owner, cell, origin, np.zeros(0, np.int64)), rng)
+
+    def _in_batches(self, order: "_Order", rng: np.random.Generator) -> "_Order":
+        """Cut the windows into batches, none over two cells if dates are shared, and shuffle the batches."""
+        group = order.cell if self.config.aligned else np.zeros_like(order.cell)
         begins = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
         rank = np.arange(len(group)) - np.repeat(begins, np.diff(np.append(begins, len(group))))
         bounds = np.append(np.flatnonzero(rank % self.config.batch_size == 0), len(group))
-        if self.shuffle:
-            batches = rng.permutation(len(bounds) - 1)
-            sizes = np.diff(bounds)[batches]
-            inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            order = order[np.repeat(bounds[:-1][batches], sizes) + inside]
-            bounds = np.append(0, np.cumsum(sizes))
-        return windows.take(order), bounds
+        if not self.shuffle:
+            return replace(order, bounds=bounds)
+        batches = rng.permutation(len(bounds) - 1)
+        sizes = np.diff(bounds)[batches]
+        new_bounds = np.append(0, np.cumsum(sizes))
+        moved = np.arange(len(group)) + np.repeat(bounds[:-1][batches] - new_bounds[:-1], sizes)
+        return _Order(order.owner[moved], order.cell[moved], order.origin, new_bounds)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """An epoch's windows in their order: whose, which cell of the lattice, and where each batch begins."""
+
+    owner: np.ndarray
+    cell: np.ndarray
+    origin: int
+    bounds: np.ndarray
 
 
 def _creation_times(panel: Panel, config: WindowConfig, span: Span) -> tuple[np.ndarray, ...]:

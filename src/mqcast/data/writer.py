@@ -12,6 +12,7 @@ from mqcast.data.frequency import DAY, HOUR, show_time, weekday
 from mqcast.data.schema import Role, Schema
 from mqcast.data.source import Source
 from mqcast.data.values import (
+    UNKNOWN,
     Where,
     as_codes,
     as_microseconds,
@@ -84,7 +85,7 @@ class Writer:
 
     @property
     def frame_columns(self) -> list[str]:
-        return [name for _, name in self.schema.roles() if self.homes[name] is self.source]
+        return list(dict.fromkeys(name for _, name in self.schema.roles() if self.homes[name] is self.source))
 
     def _allocated(self, num_rows: int, num_series: int) -> dict[str, np.ndarray]:
         by_rows = self.schema.time_grid == "rows"
@@ -122,9 +123,11 @@ class Writer:
         self.last_time = max(self.last_time, int(times.max()))
 
     def _write_steps(self, rows: slice, series: np.ndarray, times: np.ndarray, where: Where) -> np.ndarray:
-        before = np.concatenate(([self.last_row[1]], times[:-1]))
-        is_first = np.diff(series, prepend=self.last_row[0]) != 0
-        doubled = ~is_first & (times == before)
+        is_first, doubled = np.empty(len(series), bool), np.empty(len(series), bool)
+        is_first[0], doubled[0] = series[0] != self.last_row[0], times[0] == self.last_row[1]
+        np.not_equal(series[1:], series[:-1], out=is_first[1:])
+        np.equal(times[1:], times[:-1], out=doubled[1:])
+        doubled &= ~is_first
         if doubled.any():
             raise self._duplicates(int(np.flatnonzero(doubled)[0]), where)
         numbers_ = np.arange(rows.start, rows.stop)
@@ -177,20 +180,20 @@ class Writer:
             counts = flag == 1
         target = numbers(batch.column(name), name, where, counts)
         self.arrays["target"][rows] = target
-        seen = np.flatnonzero(~np.isnan(target))
-        if seen.size:
-            last = seen[np.append(np.diff(series[seen]) != 0, True)]
-            self.arrays["last_observed"][series[last]] = steps[last]
+        is_seen = ~np.isnan(target)
+        if not is_seen.all():
+            series, steps = series[is_seen], steps[is_seen]
+        last = np.flatnonzero(np.append(series[1:] != series[:-1], series.size > 0))
+        self.arrays["last_observed"][series[last]] = steps[last]
 
     def _write_covariates(self, batch: pa.RecordBatch, rows: slice, series: np.ndarray, where: Where) -> None:
         for role in ("past", "known"):
             for name in getattr(self.schema, role):
                 self._place(role, name)[rows] = self._values(batch, name, where)
-        fresh = np.flatnonzero(np.diff(series, prepend=-1) != 0)
+        static = [name for name in self.schema.static if self.homes[name] is self.source and name != self.schema.id]
+        fresh = np.flatnonzero(np.diff(series, prepend=-1) != 0) if static else series[:0]
         fresh = fresh[self.first_row[series[fresh]] >= rows.start]
-        for name in self.schema.static:
-            if self.homes[name] is not self.source:
-                continue
+        for name in static:
             place, values = self._place("static", name), self._values(batch, name, where)
             place[series[fresh]] = values[fresh]
             kept, given = place[series], values.astype(place.dtype)
@@ -226,6 +229,8 @@ class Writer:
         if not is_frequency_told:
             self._check_frequency()
         self._check_observed()
+        if self.schema.id in self.schema.static:
+            self._place("static", self.schema.id)[:] = [self.codes_of[self.schema.id].get(i, UNKNOWN) for i in self.ids]
         if (table := self.side["static"]) is not None:
             self._read_static(table)
         if (table := self.side["events"]) is not None:
