@@ -18,7 +18,7 @@ from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
 
 BATCH_BYTES = 24 * 2**20
-SORT_MEMORY = "1GB"
+SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 
 
@@ -130,7 +130,8 @@ class ParquetSource:
         files, hive = [str(file) for file in self._files], pads.partitioning(by_folder, flavor="hive")
         unified = pa.unify_schemas([unified, by_folder])
         texts = [field.name for field in unified if pa.types.is_string(field.type)]
-        encoded = pads.ParquetFileFormat(dictionary_columns=texts)  # text stays as compact as it is in the file
+        # Text stays as compact as it is in the file; whole row groups are not read ahead.
+        encoded = pads.ParquetFileFormat(dictionary_columns=texts, pre_buffer=False, use_buffered_stream=True)
         self._data = pads.dataset(files, schema=_encoded(unified, texts), format=encoded, partitioning=hive)
         self._categorical = {name for schema in schemas for name in _pandas_categoricals(schema)}
         self.names = unified.names
