@@ -36,8 +36,9 @@ fix: $(READY)  ## let ruff put right what it can
 slow: $(READY)  ## the long tests
 	$(BIN)/python -m pytest -m slow
 
-bench: $(READY)  ## the benchmarks beside peers (each peer in an environment of its own)
+bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its own); run nothing else meanwhile
 	$(BIN)/python benchmarks/pack.py
+	$(BIN)/python benchmarks/larger_than_memory.py
 
 docs: $(READY)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -93,7 +93,7 @@ def naive_arrays(found: list[dict], freq: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-@settings(max_examples=400)
+@settings(max_examples=600)
 @given(st.data(), st.sampled_from(["h", "D", "W-SUN"]))
 def test_a_panel_is_what_plain_loops_give(data, freq):
     found = data.draw(rows(freq))
@@ -105,7 +105,7 @@ def test_a_panel_is_what_plain_loops_give(data, freq):
     assert panel.ids.to_pylist() == sorted({row["unique_id"] for row in found}, key=str.encode)
 
 
-@settings(max_examples=250)
+@settings(max_examples=400)
 @given(st.data())
 def test_order_and_library_do_not_change_one_bit(tmp_path_factory, data):
     found = data.draw(rows())
@@ -173,7 +173,7 @@ FAULTS = [duplicate, off_grid, infinite, unknown_promotion, no_kind, no_id, no_d
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=120)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_each_fault_gets_its_typed_error_that_names_the_series(fault, data):
     found = data.draw(rows())

@@ -6,8 +6,10 @@ sorted. The second, in the order (id, time), checks every value and writes it to
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,6 +18,7 @@ import pyarrow as pa
 from mqcast.config import nearest
 from mqcast.data.axis import TimeAxis
 from mqcast.data.frequency import show_time
+from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
@@ -70,8 +73,8 @@ def read_frame(
     writer = Writer(source, side, homes, encoding, scan.ids, allocate, is_new=like is None)
     columns = writer.frame_columns
     in_order = source.batches(columns) if scan.is_sorted else source.sorted_batches(columns, schema.id, schema.time)
-    for batch in in_order:
-        writer.add(batch)
+    for rows in ordered_map(writer.check, (batch for batch in in_order if batch.num_rows)):
+        writer.add(rows)
         if on_progress:
             on_progress(writer.row, source.num_rows)
     return writer.finish(is_frequency_told=is_told)
@@ -146,7 +149,7 @@ class _Scan:
 
     ids: list[str]
     times: tuple[np.ndarray, np.ndarray]
-    counts: dict[str, dict[str, int]]
+    counts: dict[str, Counter[str]]
     is_sorted: bool
 
     def vocabularies(self) -> Vocabularies:
@@ -156,80 +159,102 @@ class _Scan:
 def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
     categories = [name for name, kind in schema.kinds.items() if kind == "category"]
     names = [name for name in categories if homes[name] is source and name != schema.id]
-    counts: dict[str, dict[str, int]] = {name: {} for name in categories}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in categories}
     ids: set[str] = set()
     times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     last: tuple[bytes, int] | None = None
     is_sorted, row = True, 0
-    for batch in source.batches([schema.id, schema.time, *names]):
-        if batch.num_rows == 0:
-            continue
-        codes, distinct = as_codes(batch.column(schema.id))
-        texts = [text or "" for text in as_text(distinct)]
-        _refuse_missing_keys(schema, batch, codes, texts, row)
-        ids.update(texts[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(texts))))
-        times = _count_times(batch.column(schema.time), times)
-        if is_sorted:
-            is_sorted, last = _follows(codes, texts, as_microseconds(batch.column(schema.time)), last)
+    batches = (batch for batch in source.batches([schema.id, schema.time, *names]) if batch.num_rows)
+    for look in ordered_map(partial(_look, schema, names), batches):
+        if look.missing_key is not None:
+            column, at, place = look.missing_key
+            raise MissingKeyError(f"row {row + at} has no value", "fill it or drop the row", column=column, **place)
+        ids |= look.ids
+        times = _merged_times(times, look.times)
+        is_sorted = is_sorted and look.is_sorted and (last is None or last <= look.first)
+        last = look.last
         for name in names:
-            _count(batch.column(name), counts[name])
-        row += batch.num_rows
+            counts[name].update(look.counts[name])
+        row += look.num_rows
     for name in set(categories) - {*names, schema.id}:
         key = [schema.id] if name in schema.static else []
         for batch in homes[name].batches([name, *key]):
             rows = [text in ids for text in as_text(batch.column(schema.id))] if key else None
-            _count(batch.column(name).filter(rows) if rows else batch.column(name), counts[name])
+            counts[name].update(_count(batch.column(name).filter(rows) if rows else batch.column(name)))
     if schema.id in categories:
-        counts[schema.id] = dict.fromkeys(ids, 1)
+        counts[schema.id].update(ids)
     return _Scan(sorted(ids, key=str.encode), times, counts, is_sorted)
 
 
-def _count_times(column: pa.Array, before: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct times and their counts; of very many the earliest, which show a frequency as well."""
-    found = column.value_counts()
-    times = np.concatenate((before[0], as_microseconds(found.field("values"))))
-    counts = np.concatenate((before[1], found.field("counts").to_numpy(zero_copy_only=False)))
-    distinct, index = np.unique(times, return_inverse=True)
-    return distinct[:MOST_TIMES], np.bincount(index, counts).astype(np.int64)[:MOST_TIMES]
+@dataclass
+class _Look:
+    """What one batch shows."""
+
+    num_rows: int
+    missing_key: tuple[str, int, dict[str, str]] | None = None
+    ids: set[str] = field(default_factory=set)
+    times: tuple[np.ndarray, np.ndarray] = field(default_factory=lambda: (np.zeros(0, int), np.zeros(0, int)))
+    is_sorted: bool = True
+    first: tuple[bytes, int] = (b"", 0)
+    last: tuple[bytes, int] = (b"", 0)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
-def _refuse_missing_keys(schema: Schema, batch: pa.RecordBatch, codes: np.ndarray, texts: list[str], row: int) -> None:
-    times = batch.column(schema.time)
-    if (codes < 0).any():
-        first = int(np.flatnonzero(codes < 0)[0])
-        date = None if times[first].as_py() is None else show_time(int(as_microseconds(times.slice(first, 1))[0]))
-        raise MissingKeyError(f"row {row + first} has no value", "fill it or drop the row", column=schema.id, time=date)
-    if times.null_count:
-        first = int(np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False))[0])
-        name = texts[codes[first]]
-        raise MissingKeyError(
-            f"row {row + first} has no value", "fill it or drop the row", column=schema.time, series=name
-        )
-
-
-def _follows(
-    codes: np.ndarray, texts: list[str], times: np.ndarray, last: tuple[bytes, int] | None
-) -> tuple[bool, tuple[bytes, int]]:
-    """Whether a batch is sorted and follows the row `last`, and the batch's own last row."""
-    keys = [text.encode() for text in texts]
+def _look(schema: Schema, names: list[str], batch: pa.RecordBatch) -> _Look:
+    codes, distinct = as_codes(batch.column(schema.id))
+    texts = [text or "" for text in as_text(distinct)]
+    if (missing := _missing_key(schema, batch, codes, texts)) is not None:
+        return _Look(batch.num_rows, missing)
+    times, keys = as_microseconds(batch.column(schema.time)), [text.encode() for text in texts]
     rank = np.empty(len(keys), dtype=np.int64)
     rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     ranks = rank[codes]
     later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
-    in_order = bool(np.all(later | (same & (times[1:] >= times[:-1]))))
-    first = (keys[codes[0]], int(times[0]))
-    return in_order and (last is None or last <= first), (keys[codes[-1]], int(times[-1]))
+    found = batch.column(schema.time).value_counts()
+    return _Look(
+        num_rows=batch.num_rows,
+        ids={texts[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(texts)))},
+        times=(as_microseconds(found.field("values")), found.field("counts").to_numpy(zero_copy_only=False)),
+        is_sorted=bool(np.all(later | (same & (times[1:] >= times[:-1])))),
+        first=(keys[codes[0]], int(times[0])),
+        last=(keys[codes[-1]], int(times[-1])),
+        counts={name: _count(batch.column(name)) for name in names},
+    )
 
 
-def _count(column: pa.Array, counts: dict[str, int]) -> None:
+def _merged_times(*parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct times and their counts; of very many the earliest, which show a frequency as well."""
+    times, counts = (np.concatenate([part[i] for part in parts]) for i in range(2))
+    distinct, index = np.unique(times, return_inverse=True)
+    return distinct[:MOST_TIMES], np.bincount(index, counts).astype(np.int64)[:MOST_TIMES]
+
+
+def _missing_key(
+    schema: Schema, batch: pa.RecordBatch, codes: np.ndarray, texts: list[str]
+) -> tuple[str, int, dict[str, str]] | None:
+    """The column and row of the first missing id or date, and what else is known of that row."""
+    times = batch.column(schema.time)
+    if (codes < 0).any():
+        row = int(np.flatnonzero(codes < 0)[0])
+        known = {} if times[row].as_py() is None else {"time": show_time(int(as_microseconds(times.slice(row, 1))[0]))}
+        return schema.id, row, known
+    if times.null_count:
+        row = int(np.flatnonzero(times.is_null().to_numpy(zero_copy_only=False))[0])
+        return schema.time, row, {"series": texts[codes[row]]}
+    return None
+
+
+def _count(column: pa.Array) -> dict[str, int]:
     codes, distinct = as_codes(column)
     found = np.bincount(codes[codes >= 0] if column.null_count else codes, minlength=len(distinct))
+    counts: Counter[str] = Counter()
     for text, number in zip(as_text(distinct), found, strict=True):
         if text is not None and number > 0:
-            counts[text] = counts.get(text, 0) + int(number)
+            counts[text] += int(number)
+    return counts
 
 
-def _warn_of_unseen(counts: dict[str, dict[str, int]], like: Encoding) -> None:
+def _warn_of_unseen(counts: dict[str, Counter[str]], like: Encoding) -> None:
     """One warning that counts the categories which training did not see."""
     unseen = []
     for name, found in counts.items():

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
 
-BATCH_BYTES = 24 * 2**20
+BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from mqcast.data.frequency import show_time
 from mqcast.errors import DataError, FlagValuesError, KnownValuesError, NonFiniteError
 
+LARGEST = float(np.finfo(np.float32).max)
 UNKNOWN = 0  # the code of a missing, absent or unseen category; seen ones count from 1
 
 
@@ -34,17 +35,19 @@ class Where:
 
 
 def numbers(column: pa.Array, name: str, where: Where, counts: np.ndarray | None = None) -> np.ndarray:
-    """Float64 with NaN for missing, each value finite and within float32's range; NaN where a value does not count."""
+    """Floats with NaN for missing, each value finite and within float32's range; NaN where a value does not count."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
         column = column.cast(pa.int8())
-    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0  # no negative zero
+    if not pa.types.is_float32(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    values = column.to_numpy(zero_copy_only=False) + np.float32(0)  # no negative zero
     if counts is not None:
         values[~counts] = np.nan
     values[np.isnan(values)] = np.nan  # one bit pattern
-    bad = np.abs(values) > np.finfo(np.float32).max
-    if bad.any():
+    if values.size and max(np.nanmax(values, initial=0), -np.nanmin(values, initial=0)) > LARGEST:
+        bad = np.abs(values) > LARGEST
         value = values[np.flatnonzero(bad)[0]]
         problem = "infinite value" if np.isinf(value) else f"{value:g} is too large for float32"
         raise where.error(NonFiniteError, bad, name, problem, "correct it, or leave it empty if it was not observed")

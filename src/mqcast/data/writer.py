@@ -59,6 +59,18 @@ class Contents:
     arrays: dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Checked values of a batch of rows."""
+
+    where: Where
+    series: np.ndarray
+    times: np.ndarray
+    steps: np.ndarray
+    target: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
 class Writer:
     def __init__(
         self,
@@ -80,6 +92,8 @@ class Writer:
         self.last_row = (-1, 0)  # series and time of the newest row
         self.last_time = NEVER
         self.first_row = np.full(len(ids), -1, np.int64)
+        self.static = [name for name in self.schema.static if homes[name] is source and name != self.schema.id]
+        self.events_in_frame = self.schema.events if side["events"] is None else ()
         self.events = _Events(self.schema)
         self.arrays = self._allocated(source.num_rows, len(ids))
 
@@ -105,45 +119,58 @@ class Writer:
         arrays["last_observed"][:] = NEVER
         return arrays
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Check and write the next rows in the order (id, time)."""
-        if batch.num_rows == 0:
-            return
+    def check(self, batch: pa.RecordBatch) -> Rows:
+        """The values of rows in the order (id, time), each checked by itself; safe to call from several threads."""
         codes, distinct = as_codes(batch.column(self.schema.id))
-        series = np.array([self.rank.get(text or "", -1) for text in as_text(distinct)], dtype=np.int64)[codes]
+        series = np.array([self.rank.get(text or "", -1) for text in as_text(distinct)], dtype=np.int32)[codes]
         column = batch.column(self.schema.time)
         times = self.axis.count(as_microseconds(column), column.type, self.schema.time)
         where = Where(self.ids, series, times)
-        rows = slice(self.row, self.row + batch.num_rows)
-        steps = self._write_steps(rows, series, times, where)
-        self._write_target(batch, rows, series, steps, where)
-        self._write_covariates(batch, rows, series, where)
-        self.row = rows.stop
-        self.last_row = (int(series[-1]), int(times[-1]))
-        self.last_time = max(self.last_time, int(times.max()))
+        steps = self._on_grid(times, where) if self.schema.time_grid == "calendar" else times
+        names = [*self.schema.past, *self.schema.known, *self.static, *self.events_in_frame]
+        columns = {name: self._values(batch, name, where) for name in names}
+        return Rows(where, series, times, steps, self._target(batch, where), columns)
 
-    def _write_steps(self, rows: slice, series: np.ndarray, times: np.ndarray, where: Where) -> np.ndarray:
+    def add(self, rows: Rows) -> None:
+        """Write the next rows; refuses what only shows beside the rows before."""
+        place = slice(self.row, self.row + len(rows.series))
+        steps = self._write_steps(place, rows)
+        self.arrays["target"][place] = rows.target
+        is_seen = ~np.isnan(rows.target)
+        series, steps = (rows.series, steps) if is_seen.all() else (rows.series[is_seen], steps[is_seen])
+        last = np.flatnonzero(np.append(series[1:] != series[:-1], series.size > 0))
+        self.arrays["last_observed"][series[last]] = steps[last]
+        for role in ("past", "known"):
+            for name in getattr(self.schema, role):
+                self._place(role, name)[place] = rows.columns[name]
+        self._write_static(place, rows)
+        if self.events_in_frame:
+            self.events.add(rows.times, {name: rows.columns[name] for name in self.events_in_frame}, rows.where)
+        self.row = place.stop
+        self.last_row = (int(rows.series[-1]), int(rows.times[-1]))
+        self.last_time = max(self.last_time, int(rows.times.max()))
+
+    def _write_steps(self, place: slice, rows: Rows) -> np.ndarray:
+        series, times, steps = rows.series, rows.times, rows.steps
         is_first, doubled = np.empty(len(series), bool), np.empty(len(series), bool)
         is_first[0], doubled[0] = series[0] != self.last_row[0], times[0] == self.last_row[1]
         np.not_equal(series[1:], series[:-1], out=is_first[1:])
         np.equal(times[1:], times[:-1], out=doubled[1:])
         doubled &= ~is_first
         if doubled.any():
-            raise self._duplicates(int(np.flatnonzero(doubled)[0]), where)
-        numbers_ = np.arange(rows.start, rows.stop)
-        self.first_row[series[is_first]] = numbers_[is_first]
+            raise self._duplicates(int(np.flatnonzero(doubled)[0]), rows.where)
+        begins = np.flatnonzero(is_first)
+        self.first_row[series[begins]] = place.start + begins
         if self.schema.time_grid == "rows":
-            self.arrays["times"][rows] = times
-            self.arrays["first_step"][series[is_first]] = 0
-            return numbers_ - self.first_row[series]
-        steps = self._on_grid(times, where)
-        self.arrays["first_step"][series[is_first]] = steps[is_first]
+            self.arrays["times"][place] = times
+            self.arrays["first_step"][series[begins]] = 0
+            return np.arange(place.start, place.stop) - self.first_row[series]
+        self.arrays["first_step"][series[begins]] = steps[begins]
         relative = steps - self.arrays["first_step"][series]
         if relative.max() > np.iinfo(np.int32).max:
-            raise where.error(
-                OffGridError, relative > np.iinfo(np.int32).max, self.schema.time, "more than 2^31 steps", "check it"
-            )
-        self.arrays["steps"][rows] = relative
+            too_far = relative > np.iinfo(np.int32).max
+            raise rows.where.error(OffGridError, too_far, self.schema.time, "more than 2^31 steps", "check the date")
+        self.arrays["steps"][place] = relative
         return steps
 
     def _on_grid(self, times: np.ndarray, where: Where) -> np.ndarray:
@@ -170,42 +197,29 @@ class Writer:
         place = {"column": self.schema.time, "series": where.series_at(row), "time": where.time_at(row)}
         return DuplicateRowsError(f"{max(2, number)} rows", remedy, **place)
 
-    def _write_target(self, batch: pa.RecordBatch, rows: slice, series, steps, where: Where) -> None:
+    def _target(self, batch: pa.RecordBatch, where: Where) -> np.ndarray:
         name, observed = self.schema.target, self.schema.observed
-        counts = None
-        if observed is not None:
-            flag = flags(batch.column(observed), observed, where)
-            if np.isnan(flag).any():
-                raise where.error(KnownValuesError, np.isnan(flag), observed, "missing", "say True or False")
-            counts = flag == 1
-        target = numbers(batch.column(name), name, where, counts)
-        self.arrays["target"][rows] = target
-        is_seen = ~np.isnan(target)
-        if not is_seen.all():
-            series, steps = series[is_seen], steps[is_seen]
-        last = np.flatnonzero(np.append(series[1:] != series[:-1], series.size > 0))
-        self.arrays["last_observed"][series[last]] = steps[last]
+        if observed is None:
+            return numbers(batch.column(name), name, where)
+        flag = flags(batch.column(observed), observed, where)
+        if np.isnan(flag).any():
+            raise where.error(KnownValuesError, np.isnan(flag), observed, "missing", "say True or False")
+        return numbers(batch.column(name), name, where, counts=flag == 1)
 
-    def _write_covariates(self, batch: pa.RecordBatch, rows: slice, series: np.ndarray, where: Where) -> None:
-        for role in ("past", "known"):
-            for name in getattr(self.schema, role):
-                self._place(role, name)[rows] = self._values(batch, name, where)
-        static = [name for name in self.schema.static if self.homes[name] is self.source and name != self.schema.id]
-        fresh = np.flatnonzero(np.diff(series, prepend=-1) != 0) if static else series[:0]
-        fresh = fresh[self.first_row[series[fresh]] >= rows.start]
-        for name in static:
-            place, values = self._place("static", name), self._values(batch, name, where)
-            place[series[fresh]] = values[fresh]
-            kept, given = place[series], values.astype(place.dtype)
-            differs = (kept != given) & ~((kept != kept) & (given != given))
+    def _write_static(self, place: slice, rows: Rows) -> None:
+        if not self.static:
+            return
+        fresh = np.flatnonzero(np.diff(rows.series, prepend=-1) != 0)
+        fresh = fresh[self.first_row[rows.series[fresh]] >= place.start]
+        for name in self.static:
+            kept, given = self._place("static", name), rows.columns[name]
+            kept[rows.series[fresh]] = given[fresh]
+            before, now = kept[rows.series], given.astype(kept.dtype)
+            differs = (before != now) & ~((before != before) & (now != now))
             if differs.any():
-                raise where.error(
+                raise rows.where.error(
                     StaticValuesError, differs, name, "a static value that changes in time", "make it past or known"
                 )
-        if self.schema.events and self.side["events"] is None:
-            assert where.times is not None
-            values = {name: self._values(batch, name, where) for name in self.schema.events}
-            self.events.add(where.times, values, where)
 
     def _values(self, batch: pa.RecordBatch, name: str, where: Where) -> np.ndarray:
         """A covariate's checked numbers or codes."""
