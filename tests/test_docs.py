@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in page.read_text()
-]
+TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = [page for page in TEXTS if "```python" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
