@@ -82,7 +82,11 @@ class WindowConfig(Settings):
     num_fcts: int = Field(ge=1, description="creation times in one window")
     batch_size: int = Field(default=32, ge=1, description="windows in a batch, over all ranks")
     min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
-    reach: int = Field(default=0, ge=0, description="steps of calendar beyond both ends of a window, R")
+    reach: int = Field(
+        default_factory=lambda given: given.get("horizon", 1) - 1,
+        ge=0,
+        description="steps of calendar beyond both ends of a window, R; left out: horizon − 1",
+    )
     aligned: bool = Field(default=True, description="windows of a batch share their dates")
     partial_horizon: bool = Field(default=True, description="score creation times whose last targets are cut off")
 

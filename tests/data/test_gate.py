@@ -81,11 +81,24 @@ def test_two_columns_of_one_name_are_refused(sales):
         Panel.from_frame(frame, WEEKLY)
 
 
-@pytest.mark.parametrize("rows", ["polars", "pandas"])
-def test_an_empty_frame_is_refused(sales, rows):
-    empty = sales.clear() if rows == "polars" else sales.to_pandas().iloc[:0]
-    with pytest.raises(errors.EmptyFrameError, match="no row"):
-        Panel.from_frame(empty, WEEKLY)
+def test_an_empty_frame_is_refused(sales):
+    columns = pd.DataFrame(columns=["unique_id", "ds", "y"])
+    for empty in (sales.clear(), sales.to_pandas().iloc[:0], columns, pd.DataFrame(), pl.DataFrame()):
+        with pytest.raises(errors.EmptyFrameError, match="the frame has no row"):
+            Panel.from_frame(empty, WEEKLY)
+
+
+def test_an_event_table_must_be_of_the_frames_time_zone(sales):
+    table = events("2024-01-21").with_columns(pl.col("ds").dt.replace_time_zone("UTC"))
+    with pytest.raises(errors.TimeZoneError, match="dates with a time zone beside dates without one"):
+        Panel.from_frame(sales, FAIR, events=table)
+
+
+@pytest.mark.parametrize("offset", ["+02:00", "-05:30"])
+def test_a_fixed_offset_is_a_time_zone(sales, offset):
+    frame = sales.to_pandas()
+    frame["ds"] = pd.to_datetime([f"{ds:%Y-%m-%d}T00:00:00{offset}" for ds in frame["ds"]])
+    assert Panel.from_frame(frame, WEEKLY).first_step[0] == Panel.from_frame(sales, WEEKLY).first_step[0]
 
 
 @pytest.mark.parametrize("column", ["unique_id", "ds"])

@@ -1,12 +1,13 @@
 """The time axis: how dates become steps, and steps dates."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mqcast.data.frequency import Frequency
+from mqcast.data.frequency import HOUR, MINUTE, Frequency
 from mqcast.errors import TimeZoneError
 
 
@@ -52,14 +53,31 @@ class TimeAxis:
 
 def wall_times(times: np.ndarray, zone: str) -> np.ndarray:
     """The zone's clock at these UTC microseconds."""
-    stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    if (offset := _fixed_offset(zone)) is not None:
+        return times + offset
+    stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us", "UTC"))
+    try:
+        stamps = stamps.dt.convert_time_zone(zone)
+    except pl.exceptions.ComputeError:
+        raise TimeZoneError(
+            f"no time zone {zone!r} is known", "convert to one such as 'Europe/Berlin', or UTC"
+        ) from None
     return stamps.dt.replace_time_zone(None).cast(pl.Int64).to_numpy().reshape(times.shape)
 
 
 def utc_times(times: np.ndarray, zone: str) -> np.ndarray:
     """The UTC microseconds at which the zone's clock shows `times`: the first one if it does so twice, and the moment
     the clock jumps if it never does."""
+    if (offset := _fixed_offset(zone)) is not None:
+        return times - offset
     stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us"))
     utc = stamps.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-    jump = (stamps.dt.offset_by("1h")).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-    return utc.fill_null(jump.dt.truncate("1h")).dt.convert_time_zone("UTC").cast(pl.Int64).to_numpy()
+    jump = stamps.dt.offset_by("1h").dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    utc = utc.fill_null(jump.dt.truncate("1h")).dt.convert_time_zone("UTC")
+    return utc.cast(pl.Int64).to_numpy().reshape(times.shape)
+
+
+def _fixed_offset(zone: str) -> int | None:
+    """Microseconds of a zone such as '+02:00'."""
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
+    return None if match is None else (1 if match[1] == "+" else -1) * (int(match[2]) * HOUR + int(match[3]) * MINUTE)

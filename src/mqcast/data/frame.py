@@ -51,16 +51,16 @@ def read_frame(
     """
     source = open_source(frame)
     side = {
-        "static": None if static is None else open_source(static, "static table"),
-        "events": None if events is None else open_source(events, "event table"),
+        "static": None if static is None else open_source(static, "the static table"),
+        "events": None if events is None else open_source(events, "the event table"),
     }
+    if source.num_rows == 0:
+        raise EmptyFrameError(f"{source.what} has no row", "give at least one row a series")
     homes = _find_columns(source, schema, side)
     _check_keys(schema, source, side)
     types = {name: homes[name].type_of(name) for name in schema.covariates()}
     types |= {schema.id: pa.string()}
     schema = (like.schema if like else schema).resolved(types)
-    if source.num_rows == 0:
-        raise EmptyFrameError("the frame has no row", "give at least one row a series")
     scan = _scan(source, schema, homes)
     if like is None:
         zone = getattr(source.type_of(schema.time), "tz", None)
@@ -109,9 +109,7 @@ def _refuse_missing(role: str, name: str, places: list[Source]) -> NoReturn:
     available = [column for place in places for column in place.names]
     in_index = any(name in place.index_names for place in places)
     hint = " (it is in the index: call reset_index() first)" if in_index else nearest(name, available)
-    where = " or ".join(
-        f"the {place.what}" if " " not in place.what or "table" in place.what else place.what for place in places
-    )
+    where = " or ".join(place.what for place in places)
     raise MissingColumnError(f"{role} column {name!r} is not in {where}{hint}; there are {_some(available)}")
 
 

@@ -41,7 +41,7 @@ class Source(Protocol):
         ...
 
 
-def open_source(frame: Any, what: str = "frame") -> Source:
+def open_source(frame: Any, what: str = "the frame") -> Source:
     """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder, a glob or a list of paths."""
     if isinstance(frame, str | Path):
         return ParquetSource([frame], str(frame))

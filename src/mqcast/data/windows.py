@@ -11,10 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from mqcast.config import WindowConfig
-from mqcast.data.axis import TimeAxis, utc_times
+from mqcast.data.axis import TimeAxis, utc_times, wall_times
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError, DataError
 
@@ -32,9 +31,8 @@ def as_time(value: Any, axis: TimeAxis) -> int:
     if getattr(value, "tzinfo", None) is not None:
         if axis.zone is None:
             raise ConfigError(f"{value} has a time zone, the panel has none; leave the zone out")
-        stamps = pl.Series([value]).dt.cast_time_unit("us")
-        stamps = stamps.dt.convert_time_zone("UTC" if axis.in_utc else axis.zone).dt.replace_time_zone(None)
-        return int(stamps.cast(pl.Int64)[0])
+        utc = np.array([value.astimezone(dt.UTC).replace(tzinfo=None)], "M8[us]").astype(np.int64)
+        return int((utc if axis.in_utc else wall_times(utc, axis.zone))[0])
     if not isinstance(value, dt.date | np.datetime64) or value != value:
         raise bad
     time = np.array([value], "M8[us]").astype(np.int64)

@@ -334,7 +334,7 @@ class Writer:
         """A table by days, beside hours: the times of all steps of each day, and which day each is of."""
         bounds = np.stack((days, days + DAY))
         if self.axis.in_utc and self.axis.zone:
-            bounds = utc_times(bounds, self.axis.zone).reshape(bounds.shape)
+            bounds = utc_times(bounds, self.axis.zone)
         first, end = (self.axis.frequency.floor(bound - 1) + 1 for bound in bounds)
         day = np.repeat(np.arange(len(days)), end - first)
         steps = np.arange(day.size) - np.repeat(np.cumsum(end - first) - (end - first), end - first) + first[day]
