@@ -7,7 +7,7 @@ import numpy as np
 from mqcast.datasets import lognormal_world
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 330, 56, 40, 34
-ITEM, CUTOFF, SHOWN_FROM = 7, 155, 96
+ITEM, CUTOFF, SHOWN_FROM = 11, 155, 96
 INK, FAINT, FAN, LINE, PROMO, HOLIDAY = "#334155", "#94a3b8", "#60a5fa", "#2563eb", "#f59e0b", "#dc2626"
 
 
@@ -53,7 +53,7 @@ def draw(path: Path) -> None:
     ahead, weeks = np.arange(CUTOFF + 1, CUTOFF + 27), np.arange(SHOWN_FROM, CUTOFF + 27)
     demand = world.demand[ITEM]
     chart = Chart(weeks[0], weeks[-1], 1.05 * max(demand[weeks].max(), fan.max()))
-    for units in np.linspace(0, chart.highest, 4)[:3]:
+    for units in np.arange(0, chart.highest, 20):
         chart.line([weeks[0], weeks[-1]], [units, units], "#e2e8f0", 1)
         chart.text(LEFT - 8, chart.y(units) + 4, f"{units:.0f}", FAINT, "end")
     chart.band(ahead, fan[:, 0], fan[:, 4], 0.25)
@@ -68,7 +68,7 @@ def draw(path: Path) -> None:
         if world.holidays[week].any():
             chart.mark(week, HOLIDAY, 3)
     chart.text(chart.x(CUTOFF) - 8, TOP - 12, "creation time", FAINT, "end")
-    chart.text(chart.x(CUTOFF) + 8, TOP - 12, "26 weeks ahead: median, 50 % and 80 % of futures", LINE)
+    chart.text(chart.x(CUTOFF) + 8, TOP - 12, "26 weeks ahead: median, 50 %, 80 %", LINE)
     chart.text(LEFT, HEIGHT - 10, "● promotion of this item", PROMO)
     chart.text(LEFT + 170, HEIGHT - 10, "● holiday", HOLIDAY)
     chart.text(LEFT + 250, HEIGHT - 10, "— demand, dashed where it was still unknown", INK)
