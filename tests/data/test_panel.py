@@ -187,3 +187,13 @@ def test_a_failed_pack_leaves_no_folder_behind(sales, tmp_path):
     with pytest.raises(DuplicateRowsError):
         pack(pl.concat([sales, sales]), tmp_path / "a" / "b" / "c", WEEKLY)
     assert not (tmp_path / "a").exists()
+
+
+def test_the_rows_until_a_time_are_counted_with_and_without_gaps(sales):
+    gappy = sales.filter(pl.int_range(pl.len()) % 3 != 1)
+    for frame in (sales, gappy):
+        panel = Panel.from_frame(frame, WEEKLY)
+        for ds in sales["ds"].unique():
+            expected = [frame.filter(pl.col("unique_id") == name, pl.col("ds") <= ds).height for name in "ab"]
+            time = int(np.datetime64(ds, "us").astype(int))
+            assert (panel.row_ends(time) - panel.offsets[:-1]).tolist() == expected

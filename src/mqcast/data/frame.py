@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -203,21 +204,26 @@ def _look(schema: Schema, names: list[str], batch: pa.RecordBatch) -> _Look:
     texts = [text or "" for text in as_text(distinct)]
     if (missing := _missing_key(schema, batch, codes, texts)) is not None:
         return _Look(batch.num_rows, missing)
-    times, keys = as_microseconds(batch.column(schema.time)), [text.encode() for text in texts]
-    rank = np.empty(len(keys), dtype=np.int64)
-    rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    ranks = rank[codes]
-    later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
+    times = as_microseconds(batch.column(schema.time))
     found = batch.column(schema.time).value_counts()
     return _Look(
         num_rows=batch.num_rows,
         ids={texts[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(texts)))},
         times=(as_microseconds(found.field("values")), found.field("counts").to_numpy(zero_copy_only=False)),
-        is_sorted=bool(np.all(later | (same & (times[1:] >= times[:-1])))),
-        first=(keys[codes[0]], int(times[0])),
-        last=(keys[codes[-1]], int(times[-1])),
+        is_sorted=_is_sorted(codes, texts, times),
+        first=(texts[codes[0]].encode(), int(times[0])),
+        last=(texts[codes[-1]].encode(), int(times[-1])),
         counts={name: _count(batch.column(name)) for name in names},
     )
+
+
+def _is_sorted(codes: np.ndarray, texts: list[str], times: np.ndarray) -> bool:
+    changes = codes[1:] != codes[:-1]
+    begins = np.flatnonzero(np.append(True, changes))
+    if len(begins) > len(texts):  # some id comes again after others
+        return False
+    keys = [texts[code].encode() for code in codes[begins]]
+    return all(a < b for a, b in pairwise(keys)) and bool(np.all(changes | (times[1:] >= times[:-1])))
 
 
 def _merged_times(*parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

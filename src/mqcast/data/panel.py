@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
@@ -225,7 +225,21 @@ class Panel:
         last = self.steps_until(until)
         if "steps" not in self.arrays:
             return self.offsets[:-1] + np.clip(last - self.first_step + 1, 0, np.diff(self.offsets))
-        return np.array([self.offsets[i] + self.rows_until(i, last[i : i + 1])[0] for i in range(self.num_series)])
+        ends = np.empty(self.num_series, np.int64)
+        for first, stop in self.series_chunks():
+            a, b = self.offsets[first], self.offsets[stop]
+            latest = np.repeat((last - self.first_step)[first:stop], np.diff(self.offsets[first : stop + 1]))
+            is_early = self.arrays["steps"][a:b] <= latest
+            ends[first:stop] = np.add.reduceat(is_early, self.offsets[first:stop] - a, dtype=np.int64)
+        return self.offsets[:-1] + ends
+
+    def series_chunks(self, num_rows: int = 2**20) -> Iterator[tuple[int, int]]:
+        """Ranges of whole series with about so many rows each."""
+        first = 0
+        while first < self.num_series:
+            stop = int(np.searchsorted(self.offsets, self.offsets[first] + num_rows, side="right")) - 1
+            yield first, max(first + 1, stop)
+            first = max(first + 1, stop)
 
     def rows_until(self, series: int, steps: np.ndarray) -> np.ndarray:
         """How many rows of a series are not after each of these steps."""

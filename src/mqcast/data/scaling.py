@@ -182,7 +182,7 @@ def positive(spread, centre) -> np.ndarray:
 def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, ...]:
     """Count, mean, standard deviation and mean size of each series' observations in its first rows."""
     count, mean, std, size = (np.zeros(panel.num_series) for _ in range(4))
-    for first, stop in _series_chunks(panel.offsets):
+    for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
         starts, lengths = panel.offsets[first:stop] - a, np.diff(panel.offsets[first : stop + 1])
         z = panel.target[a:b].astype(np.float64)
@@ -197,15 +197,6 @@ def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, .
         deviation = np.where(used, z - np.repeat(mean[part], lengths), 0)
         std[part] = np.sqrt(np.add.reduceat(deviation**2, starts) / divisor)
     return count, mean, std, size
-
-
-def _series_chunks(offsets: np.ndarray):
-    """Ranges of whole series with about CHUNK_ROWS rows each."""
-    first = 0
-    while first < len(offsets) - 1:
-        stop = max(first + 1, int(np.searchsorted(offsets, offsets[first] + CHUNK_ROWS, side="right")) - 1)
-        yield first, stop
-        first = stop
 
 
 def _training_parts(panel: Panel, until: int | None) -> dict[Role, tuple[str, Callable[[int, int], np.ndarray]]]:
