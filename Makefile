@@ -45,4 +45,4 @@ docs: $(READY)  ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) site dist runs .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

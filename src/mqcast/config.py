@@ -38,6 +38,8 @@ class Settings(BaseModel):
     def _explain(cls, error: ValidationError) -> str:
         lines = []
         for problem in error.errors():
+            if problem["type"] == "default_factory_not_called":  # it waits for a field that is wrong itself
+                continue
             field = ".".join(str(part) for part in problem["loc"])
             if problem["type"] == "extra_forbidden":
                 lines.append(f"{cls.__name__} has no setting {field!r}{nearest(field, list(cls.model_fields))}")

@@ -11,8 +11,8 @@ import torch
 from mqcast import Panel, Schema
 from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler, Batch, load
-from mqcast.data.windows import Splits, WindowPlan
-from mqcast.errors import EventReachWarning
+from mqcast.data.windows import Splits, WindowPlan, as_time
+from mqcast.errors import ConfigError, EventReachWarning
 
 FIRST = dt.datetime(2024, 1, 1)
 NUM_DAYS, HORIZON = 40, 5
@@ -254,3 +254,19 @@ def test_annotations_are_executed_in_the_test_run():
     batch = batches(build())[0]
     with pytest.raises(Exception, match=r"(?i)type"):
         Batch(**{name: getattr(batch, name) for name in batch.__dataclass_fields__} | {"loc": batch.loc[:, :-1]})
+
+
+def test_a_plan_and_an_assembler_must_agree():
+    panel = build()
+    assemble = Assembler.fit(panel, CONFIG.replace(num_fcts=4), ScalingConfig())
+    with pytest.raises(ConfigError, match="give both the same"):
+        next(load(WindowPlan(panel, CONFIG), assemble, epoch=0))
+    with pytest.raises(ConfigError, match="windows of more than 4 creation times"):
+        assemble(WindowPlan(panel, CONFIG, shuffle=False).batch(0, 1))
+
+
+def test_scales_may_be_fitted_until_a_date():
+    panel = build()
+    one = Assembler.fit(panel, CONFIG, ScalingConfig(), until="2024-01-20")
+    other = Assembler.fit(panel, CONFIG, ScalingConfig(), until=as_time("2024-01-20", panel.axis))
+    np.testing.assert_array_equal(one.target.scaler.loc, other.target.scaler.loc)

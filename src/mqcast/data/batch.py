@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.panel import Panel
 from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.values import UNKNOWN
-from mqcast.data.windows import WindowPlan, Windows
+from mqcast.data.windows import WindowPlan, Windows, as_time
+from mqcast.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,16 @@ class Assembler:
         self.number, self.category = number, category
 
     @classmethod
-    def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: int | None = None) -> "Assembler":
-        """An assembler whose scales and categories are those of what is not after the time `until`."""
+    def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: Any = None) -> "Assembler":
+        """An assembler whose scales and categories are those of what is not after `until`: a date, or a span's time."""
+        until = until if until is None or isinstance(until, int) else as_time(until, panel.axis)
         target = TargetScaler.fit(panel, scaling, until)
         return cls(panel, config, target, NumberScaler.fit(panel, until), CategoryFilter.fit(panel, until))
 
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
+        if (windows.last_fct - windows.start >= config.num_fcts).any():
+            raise ConfigError(f"windows of more than {config.num_fcts} creation times; plan them with the same config")
         num_steps, span = config.num_steps, config.num_steps + config.horizon
         start = windows.start - config.history
         steps = start[:, None] + np.arange(span)
@@ -157,6 +162,8 @@ def load(
     prefetch: int = 2,
 ) -> Iterator[Batch]:
     """An epoch's batches for one rank, assembled ahead of their use by a thread."""
+    if plan.config != assemble.config:
+        raise ConfigError(f"the plan has {plan.config!r}, the assembler {assemble.config!r}; give both the same")
     ready: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=max(prefetch, 1))
     stop = threading.Event()
 

@@ -73,6 +73,8 @@ class Panel:
     def _read(cls, frame, schema, static, events, like: "Panel | None", allocate, on_progress=None) -> Self:
         if like is not None and schema is not None:
             raise ConfigError("give a schema or a panel to be like, not both")
+        if like is not None and not isinstance(like, Panel):
+            raise ConfigError(f"like is a {type(like).__name__}; give a panel, for example Panel.open(folder)")
         schema = like.schema if like else (schema or Schema())
         check_regions(schema.holidays)
         encoding = like.encoding if like else None

@@ -69,7 +69,7 @@ class Schema(Settings):
         for role, name in self.roles():
             if name in seen and (role, name) != ("static", self.id):
                 again = f"twice in {role}" if seen[name] == role else f"both {seen[name]} and {role}"
-                raise ValueError(f"column {name!r} is {again}; give it one role")
+                raise ValueError(f"column {name!r} is {again}; give it one role, or copy it under another name")
             seen[name] = role
         for name in self.kinds:
             if name not in self.covariates():

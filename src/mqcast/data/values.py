@@ -24,7 +24,7 @@ class Where:
     def error(self, kind: type[DataError], bad: np.ndarray, column: str, problem: str, remedy: str) -> DataError:
         """An error at the first bad row, counting the others."""
         rows = np.flatnonzero(bad)
-        problem += f" (and in {rows.size - 1} rows after it)" if rows.size > 1 else ""
+        problem += f" (and in at least {rows.size - 1} more rows)" if rows.size > 1 else ""
         return kind(problem, remedy, column=column, series=self.series_at(rows[0]), time=self.time_at(rows[0]))
 
     def series_at(self, row: int) -> str | None:
