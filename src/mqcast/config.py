@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 
 from mqcast.errors import ConfigError, MqcastError
 
@@ -96,3 +96,48 @@ class WindowConfig(Settings):
     def num_steps(self) -> int:
         """Steps of input in a window, T."""
         return self.history + self.num_fcts
+
+
+def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
+    if not levels or any(not 0 < level < 1 for level in levels) or list(levels) != sorted(set(levels)):
+        raise ValueError("give levels between 0 and 1, each once, in rising order, such as (0.1, 0.5, 0.9)")
+    return levels
+
+
+class ModelConfig(Settings):
+    """Which network, and its parts; see `mqcast.model` and docs/paper.md."""
+
+    model: Literal["mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn"] = "mqt"
+    quantiles: Annotated[tuple[float, ...], AfterValidator(_levels)] = (0.5, 0.9)
+    hidden_dim: int = Field(default=32, ge=2, description="d_h: filters of every convolution, width of the contexts")
+    static_dim: int = Field(
+        default_factory=lambda given: 2 * given.get("hidden_dim", 1), ge=1, description="left out: 2·hidden_dim"
+    )
+    head_dim: int = Field(
+        default_factory=lambda given: given.get("hidden_dim", 2) // 2, ge=1, description="left out: hidden_dim/2"
+    )
+    encoder_dilations: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16, 32), min_length=1)
+    position_dilations: tuple[PositiveInt, ...] | None = Field(
+        default=None, description="left out: doubling, and summing to horizon − 1"
+    )
+    lookback: int = Field(default=52, ge=0, description="L: steps before t that the attention blocks reach back to")
+    dropout: float = Field(default=0.15, ge=0, lt=1)
+    static_encoding: Literal["embedding", "one_hot"] = "embedding"
+    block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
+    feedback_heads: Literal["shared", "per_horizon"] = Field(
+        default="shared", description="projections of the attention over earlier forecasts"
+    )
+    agnostic_context: Literal["future", "current"] = Field(
+        default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
+    )
+    encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
+    horizon_code: bool = Field(default=True, description="the output layer knows how far ahead it forecasts")
+    scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
+    head: Literal["free", "monotone"] = Field(
+        default="free", description="monotone: quantiles that cannot cross; free: rearranged when published"
+    )
+
+    @property
+    def has_attention(self) -> bool:
+        """Horizon-specific attention and learned positions: MQTransformer and its ablations."""
+        return self.model.startswith("mqt")

@@ -1,0 +1,85 @@
+"""The decoder: the global branch m_G, which gives the contexts, and the local branch m_L, which gives the quantiles."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mqcast.config import ModelConfig
+from mqcast.model.attention import Block, Codes, HorizonAttention, Maps
+from mqcast.model.layers import FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear
+
+Contexts = tuple[Float[Tensor, "batch horizon context_fct context"], Float[Tensor, "batch fct agnostic"]]
+
+
+class AttentionContexts(nn.Module):
+    """m_G of MQTransformer: c_{t,h} = HSAttention(h_{:t}, r);  c^a_t = FFN(h_t, r)."""
+
+    def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
+        super().__init__()
+        now = (*hidden, *position)
+        self.cell = HorizonAttention(config, hidden, position)
+        self.block = Block(config, self.cell.dim, now, position, ())
+        self.whole_future = config.agnostic_context == "future"
+        self.future = FutureLinear(position, horizon, config.head_dim) if position and self.whole_future else None
+        self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.dims = (self.block.dim, config.head_dim)
+
+    def forward(self, codes: Codes, num_contexts: int, num_fcts: int, maps: Maps | None) -> Contexts:
+        specific = self.block(self.cell(codes, num_contexts, maps), codes, ())
+        agnostic = self.agnostic(codes.hidden_now(num_fcts) if self.whole_future else codes.now(num_fcts))
+        if self.future is not None:
+            agnostic = agnostic + self.future(codes.ahead(num_fcts))
+        return specific, self.dropout(F.relu(agnostic))
+
+
+class DenseContexts(nn.Module):
+    """m_G of MQ-CNN and MQ-RNN: dense layers of h_t and of the flattened future of the covariates."""
+
+    def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
+        super().__init__()
+        a = config.head_dim
+        self.future = FutureLinear(position, horizon, a) if position else None
+        self.future_bias = nn.Parameter(torch.zeros(a)) if position else None
+        given = (*hidden, *[a] * bool(position))
+        self.specific = PerHorizonLinear(given, (), (), a, horizon)
+        self.agnostic = SplitLinear(given, a)
+        self.dropout = nn.Dropout(config.dropout)
+        self.dims = (a, a)
+
+    def forward(self, codes: Codes, num_contexts: int, num_fcts: int, maps: Maps | None) -> Contexts:
+        given: Parts = codes.hidden_now(num_fcts)
+        if self.future is not None:
+            given = (*given, F.relu(self.future(codes.ahead(num_fcts)) + self.future_bias))
+        specific = F.relu(self.specific(given, (), (), num_fcts))
+        return specific, self.dropout(F.relu(self.agnostic(given)))
+
+
+class LocalMLP(nn.Module):
+    """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
+
+    With a horizon code the hidden layer has a bias for each horizon, so that widths can grow with the lead even where
+    positions do not tell it.
+    """
+
+    def __init__(self, config: ModelConfig, agnostic: int, position: Sequence[int], own: Sequence[int], horizon: int):
+        super().__init__()
+        self.hidden = HorizonLinear((agnostic,), position, own, config.head_dim)
+        self.horizon_code = nn.Parameter(torch.zeros(horizon, 1, config.head_dim)) if config.horizon_code else None
+        self.out = nn.Linear(config.head_dim, len(config.quantiles))
+        self.monotone = config.head == "monotone"
+
+    def forward(
+        self, agnostic: Float[Tensor, "batch fct agnostic"], own: Parts, codes: Codes
+    ) -> Float[Tensor, "batch horizon fct quantile"]:
+        num_fcts = agnostic.shape[1]
+        hidden = self.hidden((agnostic,), codes.ahead(num_fcts), own, num_fcts)
+        if self.horizon_code is not None:
+            hidden = hidden + self.horizon_code
+        raw = self.out(F.relu(hidden))
+        if not self.monotone:
+            return raw
+        return torch.cat((raw[..., :1], F.softplus(raw[..., 1:])), dim=-1).cumsum(dim=-1)

@@ -1,0 +1,45 @@
+"""How wide a network's inputs are: all that it needs to know of a panel. No torch."""
+
+from mqcast.config import Settings
+from mqcast.data.panel import Panel
+
+
+class Inputs(Settings):
+    """Numbers of columns, and of values of each category (its unknown included), in a batch's order."""
+
+    past_numbers: int = 0
+    past_categories: tuple[int, ...] = ()
+    known_numbers: int = 0
+    known_flags: tuple[int, ...] = ()  # which of the known numbers are flags
+    known_categories: tuple[int, ...] = ()
+    global_numbers: int = 0
+    global_flags: tuple[int, ...] = ()  # which of the global numbers are flags
+    calendar: tuple[int, ...] = ()  # global categories that are never unknown come first
+    event_categories: tuple[int, ...] = ()
+    static_numbers: int = 0
+    static_categories: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, panel: Panel) -> "Inputs":
+        schema = panel.schema
+
+        def sizes(role) -> tuple[int, ...]:
+            return tuple(len(panel.vocabularies[name]) + 1 for name in schema.categories(role))
+
+        def flags(names: tuple[str, ...]) -> list[int]:
+            return [i for i, name in enumerate(names) if schema.kinds[name] == "flag"]
+
+        num_holidays = len(panel.calendar.holidays)
+        return cls(
+            past_numbers=len(schema.numbers("past")),
+            past_categories=sizes("past"),
+            known_numbers=len(schema.numbers("known")),
+            known_flags=tuple(flags(schema.numbers("known"))),
+            known_categories=sizes("known"),
+            global_numbers=num_holidays + len(schema.numbers("events")),
+            global_flags=(*range(num_holidays), *(num_holidays + i for i in flags(schema.numbers("events")))),
+            calendar=panel.calendar.num_values,
+            event_categories=sizes("events"),
+            static_numbers=len(schema.numbers("static")),
+            static_categories=sizes("static"),
+        )

@@ -1,0 +1,176 @@
+"""Building blocks.
+
+A concatenation [a; b; …] is held as the tuple of its parts, each on its own axes, and never built: a linear map of a
+concatenation is a sum of linear maps, and sums broadcast. Parts have axes (batch, time, channel), where batch is 1 for
+what all series share and time is 1 for what never changes.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Parts = tuple[Tensor, ...]
+
+
+def between(parts: Parts, start: int, stop: int) -> Parts:
+    """The parts at steps start … stop−1."""
+    return tuple(part if part.shape[1] == 1 else part[:, start:stop] for part in parts)
+
+
+def spread(
+    steps: Float[Tensor, "shared targets channel"], num_fcts: int
+) -> Float[Tensor, "shared horizon {num_fcts} channel"]:
+    """A view [b, h, t] = steps[b, t + h]: what belongs to a target step, for each horizon and creation time."""
+    return steps.unfold(1, num_fcts, 1).transpose(2, 3)
+
+
+def uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    bound = max(fan_in, 1) ** -0.5
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+
+class SplitLinear(nn.Module):
+    """W[x_1; …; x_n] + b as W_1 x_1 + … + W_n x_n + b, each product on its part's own axes, small ones added first."""
+
+    def __init__(self, dims: Sequence[int], out_dim: int, bias: bool = True):
+        super().__init__()
+        self.dims = tuple(dims)
+        self.weight = uniform(out_dim, sum(dims), fan_in=sum(dims))
+        self.bias = uniform(out_dim, fan_in=sum(dims)) if bias else None
+
+    def forward(self, parts: Parts) -> Tensor:
+        pairs = zip(parts, self.weight.split(self.dims, dim=1), strict=True)
+        products = [F.linear(part, weight) for part, weight in sorted(pairs, key=lambda pair: pair[0].numel())]
+        if self.bias is not None:
+            products.insert(0, self.bias)
+        return sum(products[1:], start=products[0])
+
+
+class HorizonLinear(nn.Module):
+    """W[now_t; ahead_{t+h}; own_{t,h}] + b for every horizon and creation time, without the concatenation."""
+
+    def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int):
+        super().__init__()
+        self.now = SplitLinear(now, out_dim)
+        self.ahead = SplitLinear(ahead, out_dim, bias=False) if ahead else None
+        self.own = SplitLinear(own, out_dim, bias=False) if own else None
+        bound = sum((*now, *ahead, *own)) ** -0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
+        total = self.now(now)[:, None]
+        if self.ahead is not None:
+            total = total + spread(self.ahead(ahead), num_fcts)
+        return total + self.own(own) if self.own is not None else total
+
+
+class PerHorizonLinear(nn.Module):
+    """W^h[now_t; ahead_{t+h}; own_{t,h}] + b^h: a HorizonLinear with weights of its own for every horizon."""
+
+    def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int, horizon: int):
+        super().__init__()
+        self.dims = (*now, *ahead, *own)
+        self.weight = uniform(horizon, out_dim, sum(self.dims), fan_in=sum(self.dims))
+        self.bias = uniform(horizon, 1, out_dim, fan_in=sum(self.dims))
+
+    def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
+        weights = iter(self.weight.split(self.dims, dim=2))
+        products = [torch.einsum("btd,hod->bhto", part, next(weights)) for part in now]
+        products += [torch.einsum("bhtd,hod->bhto", spread(part, num_fcts), next(weights)) for part in ahead]
+        products += [torch.einsum("bhtd,hod->bhto", part, next(weights)) for part in own]
+        return sum(products, start=self.bias)
+
+
+class FutureLinear(nn.Module):
+    """W[x_{t+1}; …; x_{t+H}] for every creation time t: a convolution whose kernel is the horizon."""
+
+    def __init__(self, dims: Sequence[int], horizon: int, out_dim: int):
+        super().__init__()
+        self.dims = tuple(dims)
+        self.weight = uniform(out_dim, sum(dims), horizon, fan_in=sum(dims) * horizon)
+
+    def forward(self, ahead: Parts) -> Float[Tensor, "shared fct out"]:
+        weights = self.weight.split(self.dims, dim=1)
+        products = [F.conv1d(part.mT, weight) for part, weight in zip(ahead, weights, strict=True)]
+        return sum(products[1:], start=products[0]).mT
+
+
+class Convolution(nn.Module):
+    """A dilated convolution over time of a concatenation, then ReLU; `taps` are its kernel's offsets, from the first.
+
+    Linear maps of each step first, shifted sums after: out_t = ReLU(Σ_i W_i x_{t + taps_i} + b), where all x exist.
+    """
+
+    def __init__(self, dims: Sequence[int], out_dim: int, taps: Sequence[int]):
+        super().__init__()
+        self.taps = tuple(taps)
+        self.linear = SplitLinear(dims, out_dim * len(taps), bias=False)
+        fan_in = sum(dims) * len(taps)
+        nn.init.uniform_(self.linear.weight, -(fan_in**-0.5), fan_in**-0.5)
+        self.bias = uniform(out_dim, fan_in=fan_in)
+
+    def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"] | None = None) -> Tensor:
+        """With `begun`: causal, as if everything before a series' first step were zero."""
+        mapped = self.linear(parts)
+        if begun is not None:
+            mapped = F.pad(torch.where(begun[..., None], mapped, 0.0), (0, 0, self.taps[-1], 0))
+        length = mapped.shape[1] - self.taps[-1]
+        each = zip(mapped.chunk(len(self.taps), dim=-1), self.taps, strict=True)
+        return F.relu(sum((part[:, tap : tap + length] for part, tap in each), start=self.bias))
+
+
+class CategoryLinear(nn.Module):
+    """W·one-hot(codes) + b: rows of W looked up and added; the one-hot vectors are never built.
+
+    The row of a reserved code 0 (unknown) starts at zero, so that a category never met in training adds nothing.
+    """
+
+    first: Tensor
+
+    def __init__(self, sizes: Sequence[int], out_dim: int, num_unreserved: int = 0):
+        super().__init__()
+        first = [0, *accumulate(sizes)]
+        self.register_buffer("first", torch.tensor(first[:-1]), persistent=False)
+        self.weight = uniform(first[-1], out_dim, fan_in=len(sizes))
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+        with torch.no_grad():
+            self.weight[first[num_unreserved:-1]] = 0
+
+    def forward(self, codes: Int[Tensor, "*axes category"]) -> Float[Tensor, "*axes out"]:
+        rows = F.embedding_bag((codes + self.first).flatten(0, -2), self.weight, mode="sum")
+        return rows.unflatten(0, codes.shape[:-1]) + self.bias
+
+
+class Embeddings(nn.Module):
+    """An embedding for each category, side by side; a code 0 (unknown) starts at zero."""
+
+    first: Tensor
+
+    def __init__(self, sizes: Sequence[int], dim: int):
+        super().__init__()
+        first = [0, *accumulate(sizes)]
+        self.register_buffer("first", torch.tensor(first[:-1]), persistent=False)
+        self.weight = nn.Parameter(torch.randn(first[-1], dim) * dim**-0.5)
+        with torch.no_grad():
+            self.weight[first[:-1]] = 0
+
+    def forward(self, codes: Int[Tensor, "batch category"]) -> Float[Tensor, "batch out"]:
+        return F.embedding(codes + self.first, self.weight).flatten(1)
+
+
+class HorizonDropout(nn.Module):
+    """Dropout of (batch, horizon, fct, channel) with one mask for all horizons."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "batch horizon fct channel"]) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        return x * F.dropout(torch.ones_like(x[:, :1]), self.rate)

@@ -1,0 +1,20 @@
+"""The learning objective: the quantile loss summed over creation times, horizons and quantiles."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def quantile_loss(
+    forecasts: Float[Tensor, "batch horizon fct quantile"],
+    targets: Float[Tensor, "batch horizon fct"],
+    is_scored: Bool[Tensor, "batch horizon fct"],
+    levels: Float[Tensor, " quantile"],
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Σ_t Σ_q Σ_k L_q(y_{t+k}, ŷ_{t+k}^{(q)}) where scored, and how many terms it has.
+
+    L_q(y, ŷ) = q·(y−ŷ)₊ + (1−q)·(ŷ−y)₊
+    """
+    error = torch.where(is_scored, targets, 0.0)[..., None] - torch.where(is_scored[..., None], forecasts, 0.0)
+    total = torch.maximum(levels * error, (levels - 1) * error).sum()
+    return total, (is_scored.sum() * len(levels)).to(total.dtype)

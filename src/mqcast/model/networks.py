@@ -1,0 +1,126 @@
+"""MQTransformer, its ablations MQT-NoDS and MQT-All, and its baselines MQ-CNN and MQ-RNN: one family, different parts.
+
+| model    | position | encoder     | contexts (m_G)             | over earlier forecasts   |
+|----------|----------|-------------|----------------------------|--------------------------|
+| mqt      | learned  | convolution | horizon-specific attention | those of the same target |
+| mqt-nods | learned  | convolution | horizon-specific attention | none                     |
+| mqt-all  | learned  | convolution | horizon-specific attention | all                      |
+| mqcnn    | raw      | convolution | dense layers               | none                     |
+| mqrnn    | raw      | LSTM        | dense layers               | none                     |
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mqcast.config import ModelConfig
+from mqcast.data.batch import Batch
+from mqcast.errors import ConfigError
+from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackAttention, Maps
+from mqcast.model.decoder import AttentionContexts, DenseContexts, LocalMLP
+from mqcast.model.encoder import Encoder
+from mqcast.model.explanation import Explanation
+from mqcast.model.inputs import Inputs
+from mqcast.model.position import LearnedPosition, RawPosition
+
+
+class Network(nn.Module):
+    """Quantiles of every horizon from every creation time of a batch, in one pass (forking sequences)."""
+
+    levels: Tensor
+
+    def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
+        super().__init__()
+        self.config, self.inputs, self.horizon = config, inputs, horizon
+        self.position = (LearnedPosition if config.has_attention else RawPosition)(config, inputs, horizon)
+        r = self.position.dims
+        self.encoder = Encoder(config, inputs, r)
+        h = self.encoder.dims
+        self.contexts = (AttentionContexts if config.has_attention else DenseContexts)(config, h, r, horizon)
+        context, agnostic = self.contexts.dims
+        cell = {"mqt": FeedbackAttention, "mqt-all": AllContextsAttention}.get(config.model)
+        self.feedback = cell(config, h, r, context, horizon) if cell else None
+        self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
+        own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
+        self.local = LocalMLP(config, agnostic, r, own, horizon)
+        self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
+
+    @property
+    def reach(self) -> int:
+        """R: steps of calendar that a batch must have beyond both ends of its windows."""
+        return self.position.reach
+
+    def forward(
+        self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None
+    ) -> Float[Tensor, "batch horizon fct quantile"]:
+        """Scaled quantiles, as the network gives them, at the last `num_fcts` creation times (left out: at all).
+
+        Only what these need is decoded: the contexts of the H − 1 creation times before them, or of L for MQT-All.
+        """
+        n, m = self._num_decoded(batch, num_fcts)
+        r = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
+        h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
+        codes = Codes(h, r, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+        c, c_agnostic = self.contexts(codes, m, n, maps)  # c_{t,h}, c^a_t
+        own = (c[:, :, m - n :],)
+        if self.feedback is not None and self.feedback_block is not None:
+            attended = self.feedback(c, codes, n, maps)
+            own = (*own, self.feedback_block(attended, codes, own))  # c_{t,h}, c̃_{t,h}
+        return self.local(c_agnostic, own, codes)  # ŷ_{t+h}
+
+    def _num_decoded(self, batch: Batch, num_fcts: int | None) -> tuple[int, int]:
+        """How many creation times get forecasts, and how many get contexts."""
+        num_steps = batch.loc.shape[1]
+        if batch.horizon != self.horizon:
+            raise ConfigError(f"the network forecasts {self.horizon} steps, the batch has {batch.horizon}")
+        n = num_steps if num_fcts is None else num_fcts
+        if not 1 <= n <= num_steps:
+            raise ConfigError(f"num_fcts is {n}; give one from 1 to the batch's {num_steps} steps")
+        before = {"mqt": self.horizon - 1, "mqt-all": self.config.lookback}.get(self.config.model, 0)
+        return n, min(n + before, num_steps)
+
+    @torch.no_grad()
+    def quantiles(self, batch: Batch, num_fcts: int | None = None) -> "Quantiles":
+        """What is published: quantiles that never cross."""
+        with evaluating(self):
+            raw = self(batch, num_fcts)
+        return Quantiles(raw.sort(dim=-1).values, (raw.diff(dim=-1) < 0).any(dim=-1))
+
+    @torch.no_grad()
+    def explain(self, batch: Batch, num_fcts: int | None = None) -> Explanation:
+        """The attention weights behind the forecasts of `quantiles`, by step of the window."""
+        if not self.config.has_attention:
+            raise ConfigError(f"{self.config.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+        maps = Maps()
+        with evaluating(self):
+            self(batch, num_fcts, maps)
+        assert maps.history is not None
+        return Explanation(maps.history, maps.feedback, batch.series, batch.start)
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Without dropout; the network's mode is as it was afterwards."""
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Scaled quantiles in rising order, and where the network's own had crossed."""
+
+    values: Float[Tensor, "batch horizon fct quantile"]
+    crossed: Bool[Tensor, "batch horizon fct"]
+
+    def crossing_rate(self, where: Bool[Tensor, "batch horizon fct"] | None = None) -> float:
+        """The share of forecasts that crossed before they were rearranged."""
+        crossed = self.crossed if where is None else self.crossed[where]
+        return crossed.double().mean().item() if crossed.numel() else 0.0

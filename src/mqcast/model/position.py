@@ -1,0 +1,128 @@
+"""Position encodings r_u = [r^g_u; r^l_u], one part for all series and one for each: steps u = 0 … T+H−1."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mqcast.config import ModelConfig
+from mqcast.data.batch import Batch
+from mqcast.errors import ConfigError
+from mqcast.model.inputs import Inputs
+from mqcast.model.layers import CategoryLinear, Convolution, Parts, SplitLinear
+
+
+def doubling_dilations(total: int) -> tuple[int, ...]:
+    """1, 2, 4, … up to a remainder, in rising order: they sum to `total`, as the paper's sum to horizon − 1."""
+    dilations = []
+    while (rest := total - sum(dilations)) > 0:
+        dilations.append(min(2 ** len(dilations), rest))
+    return tuple(sorted(dilations))
+
+
+class Covariates(nn.Module):
+    """Numbers as they are, categories one-hot and through a dense layer of d_h with ReLU."""
+
+    def __init__(self, numbers: int, categories: Sequence[int], dim: int, num_calendar: int = 0):
+        super().__init__()
+        self.dense = CategoryLinear(categories, dim, num_calendar) if categories else None
+        self.dim = numbers + (dim if categories else 0)
+
+    def forward(self, numbers: Tensor, categories: Tensor) -> Float[Tensor, "shared steps channel"]:
+        if self.dense is None:
+            return numbers
+        return torch.cat((numbers, F.relu(self.dense(categories))), dim=-1)
+
+
+def event_covariates(inputs: Inputs, dim: int) -> Covariates:
+    return Covariates(
+        inputs.global_numbers, inputs.calendar + inputs.event_categories, dim, num_calendar=len(inputs.calendar)
+    )
+
+
+def known_covariates(inputs: Inputs, dim: int) -> Covariates:
+    return Covariates(inputs.known_numbers, inputs.known_categories, dim)
+
+
+def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
+    """The global numbers and categories from `reach` steps before the window to `reach` steps after its last target."""
+    surplus = (batch.global_number.shape[1] - batch.values.shape[1]) // 2 - reach
+    if surplus < 0:
+        raise ConfigError(
+            f"the network reads the calendar {reach} steps beyond both ends of a window, the batch has "
+            f"{surplus + reach}; plan the windows with WindowConfig(reach={reach})"
+        )
+    steps = slice(surplus, batch.global_number.shape[1] - surplus)
+    return batch.global_number[:, steps], batch.global_category[:, steps]
+
+
+class LearnedPosition(nn.Module):
+    """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step."""
+
+    def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
+        super().__init__()
+        dim = config.hidden_dim
+        dilations = config.position_dilations
+        dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
+        self.reach = sum(dilations)
+        self.events, self.known = event_covariates(inputs, dim), known_covariates(inputs, dim)
+        taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
+        widths = [self.events.dim, *[dim] * len(taps)]
+        self.convolutions = nn.ModuleList(
+            Convolution((width,), dim, tap) for width, tap in zip(widths, taps, strict=False) if self.events.dim
+        )
+        self.local = SplitLinear((self.known.dim,), dim) if self.known.dim else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.dims = (dim,) * (bool(self.convolutions) + (self.local is not None))
+
+    def forward(self, batch: Batch) -> Parts:
+        parts = []
+        if self.convolutions:
+            x = self.events(*within_reach(batch, self.reach))
+            for convolution in self.convolutions:
+                x = self.dropout(convolution((x,)))
+            parts.append(x)
+        if self.local is not None:
+            x = self.known(batch.known_number, batch.known_category)
+            parts.append(self.dropout(F.relu(self.local((x,)))))
+        return tuple(parts)
+
+
+class RawPosition(nn.Module):
+    """What MQ-CNN and MQ-RNN have in its place: the covariates, and linear distances to the nearest events.
+
+    Of global events both ways, as far as the reach; of a series' known flags from the last one only, since how far the
+    next one is would have to stop at each creation time's own horizon.
+    """
+
+    def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
+        super().__init__()
+        self.reach = horizon - 1
+        self.events = event_covariates(inputs, config.hidden_dim)
+        self.known = known_covariates(inputs, config.hidden_dim)
+        self.global_flags, self.known_flags = list(inputs.global_flags), list(inputs.known_flags)
+        self.num_calendar = len(inputs.calendar)
+        num_global = self.events.dim + 2 * (len(self.global_flags) + len(inputs.event_categories))
+        num_local = self.known.dim + len(self.known_flags)
+        self.dims = tuple(dim for dim in (num_global, num_local) if dim)
+
+    def forward(self, batch: Batch) -> Parts:
+        number, category = within_reach(batch, self.reach)
+        named = category[..., self.num_calendar :] != 0
+        happens = torch.cat((number[..., self.global_flags] > 0, named), dim=-1)
+        before = nearness(happens, self.reach)
+        after = nearness(happens.flip(1), self.reach).flip(1)
+        shared = torch.cat((self.events(number, category), before.to(number), after.to(number)), dim=-1)
+        shared = shared[:, self.reach : shared.shape[1] - self.reach]
+        since = nearness(batch.known_number[..., self.known_flags] > 0, self.reach)
+        local = torch.cat((self.known(batch.known_number, batch.known_category), since.to(number)), dim=-1)
+        return tuple(part for part in (shared, local) if part.shape[-1])
+
+
+def nearness(happens: Bool[Tensor, "shared steps event"], reach: int) -> Float[Tensor, "shared steps event"]:
+    """1 at an event, falling linearly in the steps since it, 0 once it is more than `reach` steps ago."""
+    step = torch.arange(happens.shape[1], device=happens.device)[:, None]
+    last = torch.where(happens, step, -reach - 1).cummax(dim=1).values if happens.numel() else step.expand_as(happens)
+    return (1 - (step - last) / (reach + 1)).clamp(min=0)
