@@ -97,9 +97,9 @@ class Network(nn.Module):
             raise ConfigError(f"{self.config.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         maps = Maps()
         with evaluating(self):
-            num_fcts = self(batch, num_fcts, maps).shape[2]
+            n = self(batch, num_fcts, maps).shape[2]
         assert maps.history is not None
-        return Explanation(maps.history[:, :, -num_fcts:], maps.feedback, batch.series, batch.start)
+        return Explanation(maps.history[:, :, -n:], maps.feedback, batch.series, batch.start)
 
 
 @contextmanager
