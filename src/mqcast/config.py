@@ -72,7 +72,7 @@ class Settings(BaseModel):
 class ScalingConfig(Settings):
     """How the target is brought to a common scale; see `mqcast.data.scaling`."""
 
-    by: Literal["series", "global", "past_mean", "none"] = "series"
+    by: Literal["series", "global", "past", "past_mean", "none"] = "series"
     log1p: bool = False
 
 

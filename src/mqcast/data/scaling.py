@@ -27,6 +27,7 @@ from mqcast.errors import DataError
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20
+PRIOR_COUNT = 4  # observations that the common scale counts for beside a series' own past
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class TargetScaler:
             loc, scale = np.full_like(loc, default_loc), np.full_like(scale, default_scale)
         elif config.by == "past_mean":
             default_loc, default_scale = 0.0, float(positive((count * mean_size).sum() / total, 0.0))
+            loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
+        elif config.by == "past":
+            within = float(np.sqrt((count * std**2).sum() / total))
+            default_scale = float(positive(within, pooled_mean))
             loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
         elif config.by == "none":
             loc, scale, default_loc, default_scale = np.zeros_like(loc), np.ones_like(scale), 0.0, 1.0
@@ -122,6 +127,9 @@ class BoundScaler:
             size = sizes / divisor
             return np.zeros(steps.size), np.where(size > 0, size, scaler.default_scale)
         mean = centre + total / divisor
+        if scaler.config.by == "past":
+            spread = np.maximum(squares - total**2 / divisor, 0) + PRIOR_COUNT * scaler.default_scale**2
+            return np.where(known, mean, scaler.default_loc), np.sqrt(spread / (count + PRIOR_COUNT))
         std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
         loc = np.where(known, mean, scaler.default_loc)
         return loc, np.where(known, positive(std, mean), scaler.default_scale)

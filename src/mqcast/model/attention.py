@@ -94,7 +94,7 @@ def chunks(num_fcts: int, num_steps: int, lookback: int, rows: int) -> Iterator[
     At least four, so that few keys are computed only to be masked; each holds at most CHUNK_WEIGHTS weights.
     """
     first = num_steps - num_fcts
-    size = max(1, min(-(-num_fcts // 4), CHUNK_WEIGHTS // (rows * min(num_steps, lookback + 1 + num_fcts // 4))))
+    size = max(1, min(-(-num_fcts // 4), CHUNK_WEIGHTS // max(1, rows * min(num_steps, lookback + 1 + num_fcts // 4))))
     for start in range(first, num_steps, size):
         yield start, min(start + size, num_steps), max(0, start - lookback)
 
@@ -259,7 +259,7 @@ class FeedbackAttention(nn.Module):
         lead = torch.arange(horizon, device=context.device)
         earlier_HR, own_HR = lead >= lead[:, None], lead == lead[:, None]
         attended, weights = [], []
-        size = max(1, CHUNK_WEIGHTS // (len(context) * horizon**2))
+        size = max(1, CHUNK_WEIGHTS // max(1, len(context) * horizon**2))
         for u in (slice(i, i + size) for i in range(0, query_BUHK.shape[1], size)):
             may_look_BUHR = (made_BUR1[:, u].mT & earlier_HR) | own_HR
             logits_BUHR = query_BUHK[:, u] @ key_BURK[:, u].mT
@@ -339,13 +339,15 @@ class Block(nn.Module):
         residual = config.block == "residual"
         self.dim = config.hidden_dim if residual else head_dim
         self.dropout = HorizonDropout(config.dropout)
-        self.mix = HorizonLinear(now, ahead, (*own, head_dim), self.dim) if residual else None
+        self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
+        self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None
         self.norm = nn.LayerNorm(self.dim) if residual else None
 
     def forward(
         self, attended: Float[Tensor, "batch horizon fct head"], codes: Codes, own: Parts
     ) -> Float[Tensor, "batch horizon fct context"]:
         attended, num_fcts = self.dropout(attended), attended.shape[2]
-        if self.mix is None or self.norm is None:
+        if self.out is None or self.residual is None or self.norm is None:
             return attended
-        return self.norm(self.mix(codes.now(num_fcts), codes.ahead(num_fcts), (*own, attended), num_fcts))
+        residual = self.residual(codes.now(num_fcts), codes.ahead(num_fcts), own, num_fcts)
+        return self.norm(self.out((attended,)) + residual)

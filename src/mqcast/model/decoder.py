@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, HorizonAttention, Maps
-from mqcast.model.layers import FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear
+from mqcast.model.layers import RELU, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
 
 Contexts = tuple[Float[Tensor, "batch horizon context_fct context"], Float[Tensor, "batch fct agnostic"]]
 
@@ -23,8 +23,8 @@ class AttentionContexts(nn.Module):
         self.cell = HorizonAttention(config, hidden, position)
         self.block = Block(config, self.cell.dim, now, position, ())
         self.whole_future = config.agnostic_context == "future"
-        self.future = FutureLinear(position, horizon, config.head_dim) if position and self.whole_future else None
-        self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim)
+        self.future = FutureLinear(position, horizon, config.head_dim, RELU) if position and self.whole_future else None
+        self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim, gain=RELU)
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (self.block.dim, config.head_dim)
 
@@ -42,11 +42,11 @@ class DenseContexts(nn.Module):
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
         super().__init__()
         a = config.head_dim
-        self.future = FutureLinear(position, horizon, a) if position else None
-        self.future_bias = nn.Parameter(torch.zeros(a)) if position else None
+        self.future = FutureLinear(position, horizon, a, RELU) if position else None
+        self.future_bias = zeros(a) if position else None
         given = (*hidden, *[a] * bool(position))
-        self.specific = PerHorizonLinear(given, (), (), a, horizon)
-        self.agnostic = SplitLinear(given, a)
+        self.specific = PerHorizonLinear(given, (), (), a, horizon, RELU)
+        self.agnostic = SplitLinear(given, a, gain=RELU)
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (a, a)
 
@@ -67,8 +67,8 @@ class LocalMLP(nn.Module):
 
     def __init__(self, config: ModelConfig, agnostic: int, position: Sequence[int], own: Sequence[int], horizon: int):
         super().__init__()
-        self.hidden = HorizonLinear((agnostic,), position, own, config.head_dim)
-        self.horizon_code = nn.Parameter(torch.zeros(horizon, 1, config.head_dim)) if config.horizon_code else None
+        self.hidden = HorizonLinear((agnostic,), position, own, config.head_dim, RELU)
+        self.horizon_code = zeros(horizon, 1, config.head_dim) if config.horizon_code else None
         self.out = nn.Linear(config.head_dim, len(config.quantiles))
         self.monotone = config.head == "monotone"
 

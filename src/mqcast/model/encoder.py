@@ -11,7 +11,7 @@ from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.model.attention import may_look, weighted
 from mqcast.model.inputs import Inputs
-from mqcast.model.layers import CategoryLinear, Convolution, Embeddings, Parts, SplitLinear, between
+from mqcast.model.layers import RELU, CategoryLinear, Convolution, Embeddings, Parts, SplitLinear, between
 
 
 class TemporalConvolutions(nn.Module):
@@ -87,7 +87,7 @@ class StaticEncoder(nn.Module):
         self.embeddings = Embeddings(sizes, config.hidden_dim) if embedded and sizes else None
         self.one_hot = CategoryLinear(sizes, dim) if not embedded and sizes else None
         width = numbers + (config.hidden_dim * len(sizes) if embedded else 0)
-        self.dense = SplitLinear((width,), dim, bias=self.one_hot is None) if width else None
+        self.dense = SplitLinear((width,), dim, bias=self.one_hot is None, gain=RELU) if width else None
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch 1 static"]:

@@ -28,19 +28,29 @@ def spread(
     return steps.unfold(1, num_fcts, 1).transpose(2, 3)
 
 
-def uniform(*shape: int, fan_in: int) -> nn.Parameter:
-    bound = max(fan_in, 1) ** -0.5
+RELU = 2**0.5  # gain of weights whose outputs go through a ReLU, so that deep stacks neither fade nor grow
+
+
+def uniform(*shape: int, fan_in: int, gain: float = 1.0) -> nn.Parameter:
+    """Weights whose outputs have the variance of their inputs, times gain²."""
+    bound = gain * (3 / max(fan_in, 1)) ** 0.5
     return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+
+def zeros(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*shape))
 
 
 class SplitLinear(nn.Module):
     """W[x_1; …; x_n] + b as W_1 x_1 + … + W_n x_n + b, each product on its part's own axes, small ones added first."""
 
-    def __init__(self, dims: Sequence[int], out_dim: int, bias: bool = True):
+    def __init__(
+        self, dims: Sequence[int], out_dim: int, bias: bool = True, gain: float = 1.0, fan_in: int | None = None
+    ):
         super().__init__()
         self.dims = tuple(dims)
-        self.weight = uniform(out_dim, sum(dims), fan_in=sum(dims))
-        self.bias = uniform(out_dim, fan_in=sum(dims)) if bias else None
+        self.weight = uniform(out_dim, sum(dims), fan_in=fan_in or sum(dims), gain=gain)
+        self.bias = zeros(out_dim) if bias else None
 
     def forward(self, parts: Parts) -> Tensor:
         pairs = zip(parts, self.weight.split(self.dims, dim=1), strict=True)
@@ -53,14 +63,12 @@ class SplitLinear(nn.Module):
 class HorizonLinear(nn.Module):
     """W[now_t; ahead_{t+h}; own_{t,h}] + b for every horizon and creation time, without the concatenation."""
 
-    def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int):
+    def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int, gain: float = 1.0):
         super().__init__()
-        self.now = SplitLinear(now, out_dim)
-        self.ahead = SplitLinear(ahead, out_dim, bias=False) if ahead else None
-        self.own = SplitLinear(own, out_dim, bias=False) if own else None
-        bound = sum((*now, *ahead, *own)) ** -0.5
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        fan_in = sum((*now, *ahead, *own))
+        self.now = SplitLinear(now, out_dim, gain=gain, fan_in=fan_in)
+        self.ahead = SplitLinear(ahead, out_dim, bias=False, gain=gain, fan_in=fan_in) if ahead else None
+        self.own = SplitLinear(own, out_dim, bias=False, gain=gain, fan_in=fan_in) if own else None
 
     def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
         total = self.now(now)[:, None]
@@ -72,11 +80,19 @@ class HorizonLinear(nn.Module):
 class PerHorizonLinear(nn.Module):
     """W^h[now_t; ahead_{t+h}; own_{t,h}] + b^h: a HorizonLinear with weights of its own for every horizon."""
 
-    def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int, horizon: int):
+    def __init__(
+        self,
+        now: Sequence[int],
+        ahead: Sequence[int],
+        own: Sequence[int],
+        out_dim: int,
+        horizon: int,
+        gain: float = 1.0,
+    ):
         super().__init__()
         self.dims = (*now, *ahead, *own)
-        self.weight = uniform(horizon, out_dim, sum(self.dims), fan_in=sum(self.dims))
-        self.bias = uniform(horizon, 1, out_dim, fan_in=sum(self.dims))
+        self.weight = uniform(horizon, out_dim, sum(self.dims), fan_in=sum(self.dims), gain=gain)
+        self.bias = zeros(horizon, 1, out_dim)
 
     def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
         weights = iter(self.weight.split(self.dims, dim=2))
@@ -89,10 +105,10 @@ class PerHorizonLinear(nn.Module):
 class FutureLinear(nn.Module):
     """W[x_{t+1}; …; x_{t+H}] for every creation time t: a convolution whose kernel is the horizon."""
 
-    def __init__(self, dims: Sequence[int], horizon: int, out_dim: int):
+    def __init__(self, dims: Sequence[int], horizon: int, out_dim: int, gain: float = 1.0):
         super().__init__()
         self.dims = tuple(dims)
-        self.weight = uniform(out_dim, sum(dims), horizon, fan_in=sum(dims) * horizon)
+        self.weight = uniform(out_dim, sum(dims), horizon, fan_in=sum(dims) * horizon, gain=gain)
 
     def forward(self, ahead: Parts) -> Float[Tensor, "shared fct out"]:
         weights = self.weight.split(self.dims, dim=1)
@@ -109,10 +125,8 @@ class Convolution(nn.Module):
     def __init__(self, dims: Sequence[int], out_dim: int, taps: Sequence[int]):
         super().__init__()
         self.taps = tuple(taps)
-        self.linear = SplitLinear(dims, out_dim * len(taps), bias=False)
-        fan_in = sum(dims) * len(taps)
-        nn.init.uniform_(self.linear.weight, -(fan_in**-0.5), fan_in**-0.5)
-        self.bias = uniform(out_dim, fan_in=fan_in)
+        self.linear = SplitLinear(dims, out_dim * len(taps), bias=False, gain=RELU, fan_in=sum(dims) * len(taps))
+        self.bias = zeros(out_dim)
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"] | None = None) -> Tensor:
         """With `begun`: causal, as if everything before a series' first step were zero."""
@@ -125,7 +139,7 @@ class Convolution(nn.Module):
 
 
 class CategoryLinear(nn.Module):
-    """W·one-hot(codes) + b: rows of W looked up and added; the one-hot vectors are never built.
+    """W·one-hot(codes) + b, to go through a ReLU: rows of W looked up and added; the one-hot vectors are never built.
 
     The row of a reserved code 0 (unknown) starts at zero, so that a category never met in training adds nothing.
     """
@@ -136,8 +150,8 @@ class CategoryLinear(nn.Module):
         super().__init__()
         first = [0, *accumulate(sizes)]
         self.register_buffer("first", torch.tensor(first[:-1]), persistent=False)
-        self.weight = uniform(first[-1], out_dim, fan_in=len(sizes))
-        self.bias = nn.Parameter(torch.zeros(out_dim))
+        self.weight = uniform(first[-1], out_dim, fan_in=len(sizes), gain=RELU)
+        self.bias = zeros(out_dim)
         with torch.no_grad():
             self.weight[first[num_unreserved:-1]] = 0
 

@@ -11,7 +11,7 @@ from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.model.inputs import Inputs
-from mqcast.model.layers import CategoryLinear, Convolution, Parts, SplitLinear
+from mqcast.model.layers import RELU, CategoryLinear, Convolution, Parts, SplitLinear
 
 
 def doubling_dilations(total: int) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class LearnedPosition(nn.Module):
         self.convolutions = nn.ModuleList(
             Convolution((width,), dim, tap) for width, tap in zip(widths, taps, strict=False) if self.events.dim
         )
-        self.local = SplitLinear((self.known.dim,), dim) if self.known.dim else None
+        self.local = SplitLinear((self.known.dim,), dim, gain=RELU) if self.known.dim else None
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (dim,) * (bool(self.convolutions) + (self.local is not None))
 
@@ -112,17 +112,19 @@ class RawPosition(nn.Module):
         number, category = within_reach(batch, self.reach)
         named = category[..., self.num_calendar :] != 0
         happens = torch.cat((number[..., self.global_flags] > 0, named), dim=-1)
-        before = nearness(happens, self.reach)
-        after = nearness(happens.flip(1), self.reach).flip(1)
-        shared = torch.cat((self.events(number, category), before.to(number), after.to(number)), dim=-1)
+        before = nearness(happens, self.reach, number.dtype)
+        after = nearness(happens.flip(1), self.reach, number.dtype).flip(1)
+        shared = torch.cat((self.events(number, category), before, after), dim=-1)
         shared = shared[:, self.reach : shared.shape[1] - self.reach]
-        since = nearness(batch.known_number[..., self.known_flags] > 0, self.reach)
-        local = torch.cat((self.known(batch.known_number, batch.known_category), since.to(number)), dim=-1)
+        since = nearness(batch.known_number[..., self.known_flags] > 0, self.reach, number.dtype)
+        local = torch.cat((self.known(batch.known_number, batch.known_category), since), dim=-1)
         return tuple(part for part in (shared, local) if part.shape[-1])
 
 
-def nearness(happens: Bool[Tensor, "shared steps event"], reach: int) -> Float[Tensor, "shared steps event"]:
+def nearness(
+    happens: Bool[Tensor, "shared steps event"], reach: int, dtype: torch.dtype
+) -> Float[Tensor, "shared steps event"]:
     """1 at an event, falling linearly in the steps since it, 0 once it is more than `reach` steps ago."""
     step = torch.arange(happens.shape[1], device=happens.device)[:, None]
     last = torch.where(happens, step, -reach - 1).cummax(dim=1).values if happens.numel() else step.expand_as(happens)
-    return (1 - (step - last) / (reach + 1)).clamp(min=0)
+    return (1 - (step - last).to(dtype) / (reach + 1)).clamp(min=0)

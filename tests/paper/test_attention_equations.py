@@ -1,0 +1,89 @@
+"""The attention blocks against the paper's tab:eqn and tab:naive-decoderself, from random codes.
+
+What the networks leave out of the keys because it cancels is in the naive sums, with random weights.
+"""
+
+import naive
+import numpy as np
+import pytest
+from strategies import Setting, assert_same, for_all_settings
+
+from mqcast.model.attention import Maps
+
+
+def tables(setting: Setting, each: list[tuple[naive.ByForecast, naive.Weights]], width: int):
+    """Outputs (B, H, T, ·) and weights (B, H, T, S) of all series."""
+    attended = [naive.by_forecast(out, setting.fcts, setting.horizon, width) for out, _ in each]
+    weights = [naive.by_source(weights, setting.fcts, setting.horizon, setting.num_steps) for _, weights in each]
+    return np.stack(attended), np.stack(weights)
+
+
+@pytest.mark.parametrize("block", ["bare", "residual"])
+@for_all_settings(max_examples=20)
+def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block):
+    setting = setting.but(model="mqt-nods", block=block)
+    network, config, maps = setting.network(), setting.config, Maps()
+    codes = setting.codes(network)
+    contexts = network.contexts
+    fast = contexts.cell(codes, len(setting.fcts), maps)
+    fast_block = contexts.block(fast, codes, ())
+    each, each_block = [], []
+    for b in range(len(setting.starts)):
+        own = naive.Codes.of(codes, b)
+        c, weights = naive.horizon_attention(contexts.cell, config, own, setting.fcts, setting.random())
+        each.append((c, weights))
+        each_block.append((naive.around(contexts.block, config, own, c), weights))
+    attended, weights = tables(setting, each, config.head_dim)
+    assert_same(fast, attended)
+    assert_same(maps.history, weights)
+    assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
+
+
+def check_feedback(setting: Setting, in_loops) -> None:
+    """An attention over earlier forecasts, from random contexts of all creation times that have to be there."""
+    network, config, maps = setting.network(), setting.config, Maps()
+    codes = setting.codes(network)
+    before = setting.horizon - 1 if config.model == "mqt" else config.lookback
+    num_contexts = min(len(setting.fcts) + before, setting.num_steps)
+    first = setting.num_steps - num_contexts
+    context = setting.normal(7, len(setting.starts), setting.horizon, num_contexts, network.contexts.dims[0])
+    fast = network.feedback(context, codes, len(setting.fcts), maps)
+    fast_block = network.feedback_block(fast, codes, (context[:, :, num_contexts - len(setting.fcts) :],))
+    each, each_block = [], []
+    for b, h_by_t in enumerate(naive.array(context)):
+        own = naive.Codes.of(codes, b)
+        c = {(first + i, h + 1): h_by_t[h, i] for h, i in np.ndindex(h_by_t.shape[:2])}
+        attended, weights = in_loops(network.feedback, config, own, c, setting.fcts, setting.random())
+        each.append((attended, weights))
+        each_block.append((naive.around(network.feedback_block, config, own, attended, c), weights))
+    attended, weights = tables(setting, each, config.head_dim)
+    assert_same(fast, attended)
+    assert_same(maps.feedback, weights)
+    assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
+
+
+@pytest.mark.parametrize("block", ["bare", "residual"])
+@pytest.mark.parametrize("feedback_heads", ["shared", "per_horizon"])
+@for_all_settings(max_examples=20)
+def test_decoder_self_attention_is_a_sum_over_forecasts_of_the_same_target(setting, feedback_heads, block):
+    check_feedback(setting.but(model="mqt", feedback_heads=feedback_heads, block=block), naive.feedback_attention)
+
+
+@pytest.mark.parametrize("block", ["bare", "residual"])
+@for_all_settings(max_examples=20)
+def test_mqt_all_is_a_sum_over_all_contexts_of_the_lookback(setting, block):
+    check_feedback(setting.but(model="mqt-all", block=block), naive.all_contexts_attention)
+
+
+def test_the_index_sets_are_the_papers():
+    """H(t,h) of tab:eqn and s = t−L … t, counted by hand: T = 4, H = 3, L = 2."""
+    begun, late = [True] * 4, [False, True, True, True]
+    assert naive.forecasts_of(3 + 1, 3, 3, begun) == [(1, 3), (2, 2), (3, 1)]
+    assert naive.forecasts_of(3 + 2, 3, 3, begun) == [(2, 3), (3, 2)]
+    assert naive.forecasts_of(3 + 3, 3, 3, begun) == [(3, 3)]
+    assert naive.forecasts_of(1 + 1, 1, 3, begun) == [(0, 2), (1, 1)]
+    assert naive.forecasts_of(1 + 1, 1, 3, late) == [(1, 1)]
+    assert naive.looks_at(3, 2, begun) == [1, 2, 3]
+    assert naive.looks_at(1, 2, begun) == [0, 1]
+    assert naive.looks_at(1, 2, late) == [1]
+    assert naive.looks_at(0, 2, late) == [0]

@@ -1,0 +1,79 @@
+"""Whole networks against the paper's sums."""
+
+import naive
+import numpy as np
+import pytest
+import torch
+from strategies import Setting, assert_same, for_all_settings
+
+from mqcast.data.batch import Batch
+from mqcast.model import attention
+from mqcast.model.networks import Network
+
+
+def in_loops(setting: Setting, network: Network, batch: Batch) -> tuple[list[naive.Forecasts], np.ndarray, np.ndarray]:
+    """Every series' forecasts, their quantiles as a table (B, H, T, Q), and where there are any."""
+    random = setting.random()
+    each = [naive.forecast(network, batch, b, random) for b in range(len(setting.starts))]
+    width = len(setting.config.quantiles)
+    table = np.stack([naive.by_forecast(x.quantiles, setting.fcts, setting.horizon, width) for x in each])
+    begun = np.broadcast_to(setting.begun[:, None, setting.fcts], table.shape[:3])
+    return each, table, begun
+
+
+def check(setting: Setting) -> None:
+    network = setting.network()
+    batch = setting.batch(network.reach)
+    _, table, begun = in_loops(setting, network, batch)
+    with torch.no_grad():
+        fast = network(batch, len(setting.fcts))
+    assert_same(fast, table, begun)
+
+
+@pytest.mark.parametrize("encoder_attention", [False, True])
+@pytest.mark.parametrize("block", ["bare", "residual"])
+@pytest.mark.parametrize("feedback_heads", ["shared", "per_horizon"])
+@for_all_settings(max_examples=8)
+def test_mqtransformer_is_the_sums_of_the_paper(setting, feedback_heads, block, encoder_attention):
+    check(setting.but(model="mqt", feedback_heads=feedback_heads, block=block, encoder_attention=encoder_attention))
+
+
+@pytest.mark.parametrize("model", ["mqt-nods", "mqt-all", "mqcnn", "mqrnn"])
+@for_all_settings(max_examples=25)
+def test_ablations_and_baselines_are_their_sums_too(setting, model):
+    check(setting.but(model=model))
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all"])
+@for_all_settings(max_examples=5)
+def test_an_explanation_shows_the_weights_of_the_paper(setting, model):
+    setting = setting.but(model=model)
+    network = setting.network()
+    batch = setting.batch(network.reach)
+    explanation = network.explain(batch, len(setting.fcts))
+    each, _, begun = in_loops(setting, network, batch)
+
+    def weights_of(block: str) -> np.ndarray:
+        sizes = setting.fcts, setting.horizon, setting.num_steps
+        return np.stack([naive.by_source(getattr(forecasts, block), *sizes) for forecasts in each])
+
+    assert_same(explanation.history, weights_of("history"), begun)
+    if model == "mqt-nods":
+        assert explanation.feedback is None
+    else:
+        assert_same(explanation.feedback, weights_of("feedback"), begun)
+
+
+@pytest.mark.parametrize(("chunk", "recompute"), [(1, False), (40, True)])
+@pytest.mark.parametrize("model", ["mqt", "mqt-all"])
+@for_all_settings(max_examples=3)
+def test_chunks_and_recomputed_weights_are_the_same_sums(setting, model, chunk, recompute):
+    setting = setting.but(model=model, encoder_attention=True)
+    network = setting.network()
+    batch = setting.batch(network.reach)
+    _, table, begun = in_loops(setting, network, batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "CHUNK_WEIGHTS", chunk)
+        if recompute:
+            patch.setattr(attention, "KEPT_WEIGHTS", 0)
+        assert_same(network(batch, len(setting.fcts)), table, begun)
