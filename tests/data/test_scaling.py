@@ -16,7 +16,9 @@ from mqcast.errors import DataError
 
 FIRST = dt.datetime(2024, 1, 1)
 WAYS = [
-    ScalingConfig(by=by, log1p=log1p) for by in ("series", "global", "past_mean", "none") for log1p in (False, True)
+    ScalingConfig(by=by, log1p=log1p)
+    for by in ("series", "global", "past", "past_mean", "none")
+    for log1p in (False, True)
 ]
 
 
@@ -95,13 +97,16 @@ def test_odd_series_get_a_usable_scale(config, values):
 
 def naive_own_past(y: list[float], t: int, by: str) -> tuple[float, float]:
     seen = [v for v in y[: t + 1] if v is not None]
+    if by == "past":  # four observations' worth of the spread that training found, relative to the mean
+        typical = np.std([1, 2, 3]) / 2 * np.mean(seen)
+        return float(np.mean(seen)), float(np.sqrt((len(seen) * np.var(seen) + 4 * typical**2) / (len(seen) + 4)))
     if by == "past_mean":
         return 0.0, float(np.mean(np.abs(seen)))
     spread = float(np.std(seen))
     return float(np.mean(seen)), spread if spread > 1e-6 * abs(np.mean(seen)) else abs(float(np.mean(seen)))
 
 
-@pytest.mark.parametrize("by", ["series", "past_mean"])
+@pytest.mark.parametrize("by", ["series", "past", "past_mean"])
 def test_an_unseen_series_is_scaled_from_its_own_past(by):
     train = panel_of(a=[1.0, 2.0, 3.0])
     scaler = TargetScaler.fit(train, ScalingConfig(by=by))
@@ -114,6 +119,15 @@ def test_an_unseen_series_is_scaled_from_its_own_past(by):
     later = scales(scaler, changed, "z", len(y))
     np.testing.assert_array_equal(loc[:3], later[0][:3])
     np.testing.assert_array_equal(scale[:3], later[1][:3])
+
+
+def test_under_past_scaling_no_later_sale_changes_a_scale_of_training():
+    one, other = (panel_of(a=[3.0, 4.0, 5.0, last], b=[30.0, 10.0, 20.0, 5.0]) for last in (6.0, 600.0))
+    scalers = [
+        TargetScaler.fit(panel, ScalingConfig(by="past"), as_time("2024-01-03", one.axis)) for panel in (one, other)
+    ]
+    found = [scales(scaler, panel, "a", 3) for scaler, panel in zip(scalers, (one, other), strict=True)]
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_where_a_window_starts_does_not_change_the_scales():

@@ -7,7 +7,7 @@ The target z = f(y), f the identity or log1p, is brought to scale by a location 
 
 For a series seen in training loc and scale are constants (`by="series"` or `"global"`), fitted only on what training
 may see. A series unseen in training has those of its own past: of its observations up to t, so that no later sale
-changes an earlier forecast. `by="past_mean"` scales every series this way, by the mean of |z| up to t.
+changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from mqcast.errors import DataError
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20
-PRIOR_COUNT = 4  # observations that the common scale counts for beside a series' own past
+PRIOR_COUNT = 4  # how many observations of its own past outweigh the spread that is typical of all series
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class TargetScaler:
     scale: np.ndarray
     default_loc: float
     default_scale: float
+    typical_spread: float = 1.0  # median over series of the spread of z; relative to the mean, unless z is a logarithm
 
     @classmethod
     def fit(cls, panel: Panel, config: ScalingConfig, until: int | None = None) -> "TargetScaler":
@@ -53,19 +54,19 @@ class TargetScaler:
         pooled_std = float(np.sqrt((count * (std**2 + (mean - pooled_mean) ** 2)).sum() / total))
         seen = count > 0
         loc, scale = np.where(seen, mean, np.nan), np.where(seen, positive(std, mean), np.nan)
-        default_loc, default_scale = pooled_mean, float(positive(pooled_std, pooled_mean))
+        default_loc, default_scale, typical = pooled_mean, float(positive(pooled_std, pooled_mean)), 1.0
         if config.by == "global":
             loc, scale = np.full_like(loc, default_loc), np.full_like(scale, default_scale)
         elif config.by == "past_mean":
             default_loc, default_scale = 0.0, float(positive((count * mean_size).sum() / total, 0.0))
             loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
         elif config.by == "past":
-            within = float(np.sqrt((count * std**2).sum() / total))
-            default_scale = float(positive(within, pooled_mean))
+            spread = scale[seen] if config.log1p else scale[seen] / _size(mean[seen], default_scale)
+            typical = float(np.median(spread)) if seen.any() else 1.0
             loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
         elif config.by == "none":
             loc, scale, default_loc, default_scale = np.zeros_like(loc), np.ones_like(scale), 0.0, 1.0
-        return cls(config, panel.ids, loc, scale, default_loc, default_scale)
+        return cls(config, panel.ids, loc, scale, default_loc, default_scale, typical)
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """z = f(y) in float64."""
@@ -128,8 +129,10 @@ class BoundScaler:
             return np.zeros(steps.size), np.where(size > 0, size, scaler.default_scale)
         mean = centre + total / divisor
         if scaler.config.by == "past":
-            spread = np.maximum(squares - total**2 / divisor, 0) + PRIOR_COUNT * scaler.default_scale**2
-            return np.where(known, mean, scaler.default_loc), np.sqrt(spread / (count + PRIOR_COUNT))
+            prior = scaler.typical_spread * (1.0 if scaler.config.log1p else _size(mean, scaler.default_scale))
+            spread = np.maximum(squares - total**2 / divisor, 0) + PRIOR_COUNT * prior**2
+            scale = np.sqrt(spread / (count + PRIOR_COUNT))
+            return np.where(known, mean, scaler.default_loc), np.where(known, scale, scaler.default_scale)
         std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
         loc = np.where(known, mean, scaler.default_loc)
         return loc, np.where(known, positive(std, mean), scaler.default_scale)
@@ -185,6 +188,10 @@ def positive(spread, centre) -> np.ndarray:
     """`spread` where it is one; else the size of the centre; else 1."""
     size = np.abs(centre)
     return np.where(spread > RELATIVE_FLOOR * size, spread, np.where(size > 0, size, 1.0))
+
+
+def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
+    return np.where(mean == 0, otherwise, np.abs(mean))
 
 
 def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, ...]:

@@ -1,0 +1,195 @@
+"""Gradients: right, of everything, and the same however the attention is computed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from model_samples import HORIZON, SMALL, VARIANTS, as_double, cut, distance, sample_batch, sample_network
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from mqcast.config import ModelConfig
+from mqcast.data.batch import Batch
+from mqcast.model import attention
+from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackAttention, HorizonAttention
+from mqcast.model.encoder import EncoderAttention
+from mqcast.model.layers import CategoryLinear, Embeddings, FutureLinear, SplitLinear
+from mqcast.model.loss import quantile_loss
+from mqcast.model.networks import Network
+
+TINY = ModelConfig(hidden_dim=4, static_dim=3, encoder_dilations=(1, 2), lookback=2, dropout=0)
+HIDDEN, POSITION, CONTEXT = (4, 3), (2, 3), 5  # widths of [h¹; h²], [r^g; r^l] and c
+ALL_SETTINGS = VARIANTS | {
+    "mqt one-hot": SMALL.replace(static_encoding="one_hot"),
+    "mqt current": SMALL.replace(agnostic_context="current"),
+    "mqt monotone": SMALL.replace(head="monotone", quantiles=(0.1, 0.5, 0.9)),
+    "mqt plain": SMALL.replace(scale_inputs=False, horizon_code=False),
+    "mqt-all bare": SMALL.replace(model="mqt-all", block="bare"),
+    "mqt bare per horizon": SMALL.replace(block="bare", feedback_heads="per_horizon"),
+    "mqcnn encoder attention": SMALL.replace(model="mqcnn", encoder_attention=True),
+    "mqrnn one-hot": SMALL.replace(model="mqrnn", static_encoding="one_hot"),
+}
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def check(module: nn.Module, call, *inputs: Tensor) -> None:
+    """gradcheck with respect to all parameters and these inputs, each as one long vector, in a random direction."""
+    names, own = zip(*module.named_parameters(), strict=True)
+
+    def function(*vectors: Tensor) -> Tensor:
+        parameters, given = (unpacked(v, like) for v, like in zip(vectors, (own, inputs), strict=True))
+        return functional_call(module, dict(zip(names, parameters, strict=True)), call(*given))
+
+    vectors = [torch.cat([x.detach().flatten() for x in group]).requires_grad_() for group in (own, inputs)]
+    assert gradcheck(function, vectors, atol=1e-7, rtol=1e-5, fast_mode=True, check_undefined_grad=False)
+
+
+def unpacked(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    parts = vector.split([x.numel() for x in like])
+    return [part.view_as(x) for part, x in zip(parts, like, strict=True)]
+
+
+def codes_of(hidden: Tensor, static: Tensor, shared: Tensor, local: Tensor) -> Codes:
+    """Two series of four steps and two horizons, one of which begins at the third."""
+    begun = torch.tensor([[True] * 4, [False, False, True, True]])
+    return Codes((hidden, static), (shared, local), begun, horizon=2)
+
+
+def codes_inputs() -> tuple[Tensor, ...]:
+    return random(2, 4, 4), random(2, 1, 3), random(1, 6, 2), random(2, 6, 3)
+
+
+@pytest.mark.parametrize("num_fcts", [2, 4])
+def test_gradients_of_the_horizon_specific_attention(num_fcts):
+    torch.manual_seed(0)
+    cell = HorizonAttention(TINY, HIDDEN, POSITION).double()
+    check(cell, lambda *parts: (codes_of(*parts), num_fcts, None), *codes_inputs())
+
+
+@pytest.mark.parametrize("num_fcts", [2, 4])
+@pytest.mark.parametrize(
+    ("kind", "heads"),
+    [(FeedbackAttention, "shared"), (FeedbackAttention, "per_horizon"), (AllContextsAttention, "shared")],
+)
+def test_gradients_of_the_attention_over_earlier_forecasts(kind, heads, num_fcts):
+    torch.manual_seed(0)
+    cell = kind(TINY.replace(feedback_heads=heads), HIDDEN, POSITION, CONTEXT, 2).double()
+    context = random(2, 2, 4, CONTEXT)
+    check(cell, lambda c, *parts: (c, codes_of(*parts), num_fcts, None), context, *codes_inputs())
+
+
+def test_gradients_of_the_encoders_attention():
+    torch.manual_seed(0)
+    cell = EncoderAttention(TINY, POSITION).double()
+    begun = torch.tensor([[True] * 4, [False, False, True, True]])
+    check(cell, lambda h, *position: (h, position, begun), random(2, 4, 4), random(1, 4, 2), random(2, 4, 3))
+
+
+@pytest.mark.parametrize("block", ["residual", "bare"])
+def test_gradients_of_the_block_around_a_cell(block):
+    torch.manual_seed(0)
+    module = Block(TINY.replace(block=block), 2, (*HIDDEN, *POSITION), POSITION, (CONTEXT,)).double()
+    if block == "bare":
+        assert not list(module.parameters())
+        return
+    attended, context = random(2, 2, 3, 2), random(2, 2, 3, CONTEXT)
+    check(module, lambda a, c, *parts: (a, codes_of(*parts), (c,)), attended, context, *codes_inputs())
+
+
+NUMBERS = ("values", "loc", "scale", "past_number", "known_number", "global_number", "static_number")
+
+
+@pytest.mark.parametrize("variant", ALL_SETTINGS)
+def test_gradients_of_whole_networks(variant):
+    """With respect to every number of a batch and to every parameter."""
+    batch = cut(as_double(sample_batch(3)), 7, 12)
+    known, events = torch.randn_like(batch.known_number), torch.randn_like(batch.global_number)
+    batch = replace(batch, known_number=known, global_number=events)  # away from 0, where flags jump
+    tiny = ALL_SETTINGS[variant].replace(hidden_dim=4, static_dim=3, head_dim=3, encoder_dilations=(1, 2), lookback=2)
+    network = sample_network(tiny).double()
+    inputs = [getattr(batch, name) for name in NUMBERS]
+    check(network, lambda *x: (replace(batch, **dict(zip(NUMBERS, x, strict=True))),), *inputs)
+
+
+def loss_of(network: Network, batch: Batch) -> Tensor:
+    total, count = quantile_loss(network(batch), batch.targets(), batch.is_scored(), network.levels)
+    return total / count
+
+
+def gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+@pytest.mark.parametrize("variant", ALL_SETTINGS)
+def test_every_parameter_learns(variant):
+    torch.manual_seed(0)
+    network = sample_network(ALL_SETTINGS[variant]).train()
+    loss_of(network, sample_batch()).backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+    for name, module in network.named_modules():  # each part of a concatenation has weights of its own
+        if isinstance(module, SplitLinear | FutureLinear):
+            for i, part in enumerate(gradient(module.weight).split(module.dims, dim=1)):
+                assert part.any(), f"part {i} of {name}"
+
+
+@pytest.mark.parametrize("variant", ["mqt", "mqt one-hot"])
+def test_every_category_that_occurs_learns_and_no_other(variant):
+    batch, network = sample_batch(), sample_network(ALL_SETTINGS[variant])
+    loss_of(network, batch).backward()
+    calendar_and_events = batch.global_category[:, : network.reach + batch.values.shape[1] + network.reach]
+    begun = batch.begun[:, : batch.loc.shape[1]]
+    static = network.encoder.static
+    tables = {
+        "events": (network.position.events.dense, calendar_and_events.flatten(0, 1)),
+        "known": (network.position.known.dense, batch.known_category.flatten(0, 1)),
+        "past": (network.encoder.past, batch.past_category[begun]),
+        "static": (static.embeddings or static.one_hot, batch.static_category),
+    }
+    for name, (table, codes) in tables.items():
+        assert isinstance(table, CategoryLinear | Embeddings)
+        occurs = torch.zeros(len(table.weight), dtype=torch.bool)
+        occurs[(codes + table.first).flatten()] = True
+        assert torch.equal(gradient(table.weight).any(dim=1), occurs), name
+
+
+@pytest.mark.parametrize("num_fcts", [None, 3])
+@pytest.mark.parametrize("variant", ["mqt", "mqt-all", "mqt per horizon", "mqt encoder attention"])
+def test_attention_in_chunks_and_computed_anew_gives_the_same_forecasts_and_gradients(monkeypatch, variant, num_fcts):
+    batch = as_double(sample_batch(8))
+    network = sample_network(VARIANTS[variant]).double()
+    recomputed = []
+    checkpoint = attention.checkpoint
+
+    def counting(function, *arguments, **options):
+        recomputed.append(arguments)
+        return checkpoint(function, *arguments, **options)
+
+    def run() -> tuple[Tensor, list[Tensor]]:
+        network.zero_grad()
+        forecasts = network(batch, num_fcts)
+        weights = torch.linspace(0.5, 1.5, forecasts.numel(), dtype=torch.float64)
+        (forecasts.flatten() * weights).sum().backward()
+        return forecasts.detach(), [gradient(parameter).clone() for parameter in network.parameters()]
+
+    monkeypatch.setattr(attention, "checkpoint", counting)
+    monkeypatch.setattr(attention, "CHUNK_WEIGHTS", 2**30)
+    forecasts, gradients = run()
+    assert not recomputed
+    for chunk_weights in (1, 8 * HORIZON * 15):
+        monkeypatch.setattr(attention, "CHUNK_WEIGHTS", chunk_weights)
+        monkeypatch.setattr(attention, "KEPT_WEIGHTS", 0)
+        chunked, chunked_gradients = run()
+        assert len(recomputed) > 4
+        assert distance(chunked, forecasts) <= 1e-12
+        for one, other in zip(chunked_gradients, gradients, strict=True):
+            assert distance(one, other) <= 1e-10
+        recomputed.clear()
