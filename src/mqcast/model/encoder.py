@@ -44,7 +44,8 @@ class Recurrence(nn.Module):
         first = (~begun).sum(dim=1, keepdim=True)
         x = torch.cat([part.expand(*begun.shape, -1) for part in parts], dim=-1)
         from_first = torch.take_along_dim(x, (steps + first).clamp(max=num_steps - 1)[..., None], dim=1)
-        return torch.take_along_dim(self.lstm(from_first)[0], (steps - first).clamp(min=0)[..., None], dim=1)
+        h = torch.take_along_dim(self.lstm(from_first)[0], (steps - first).clamp(min=0)[..., None], dim=1)
+        return torch.where(begun[..., None], h, 0.0)
 
 
 class EncoderAttention(nn.Module):
