@@ -30,6 +30,7 @@ WINDOWS = WindowConfig(horizon=HORIZON, history=104, num_fcts=52, batch_size=16)
 TEST_WINDOWS = WindowConfig(horizon=HORIZON, history=104, num_fcts=LAST_TEST - FIRST_TEST + 1, batch_size=64)
 VARIANTS: dict[str, dict] = {
     "mqt": {},
+    "mqt, residual block": {"block": "residual"},
     "mqt, bare block": {"block": "bare"},
     "mqt, heads per horizon": {"feedback_heads": "per_horizon"},
     "mqt, no horizon code": {"horizon_code": False},
@@ -38,6 +39,7 @@ VARIANTS: dict[str, dict] = {
     "mqt, encoder attention": {"encoder_attention": True},
     "mqt, monotone head": {"head": "monotone"},
     "mqt-nods": {"model": "mqt-nods"},
+    "mqt-nods, residual block": {"model": "mqt-nods", "block": "residual"},
     "mqt-nods, bare block": {"model": "mqt-nods", "block": "bare"},
     "mqt-all": {"model": "mqt-all"},
     "mqcnn": {"model": "mqcnn"},

@@ -30,6 +30,8 @@ def spread(
 
 RELU = 2**0.5  # gain of weights whose outputs go through a ReLU, so that deep stacks neither fade nor grow
 
+SIDE_TAP = 0.1  # start of a centred convolution's outer taps, relative to its middle one
+
 
 def uniform(*shape: int, fan_in: int, gain: float = 1.0) -> nn.Parameter:
     """Weights whose outputs have the variance of their inputs, times gain²."""
@@ -122,11 +124,18 @@ class Convolution(nn.Module):
     Linear maps of each step first, shifted sums after: out_t = ReLU(Σ_i W_i x_{t + taps_i} + b), where all x exist.
     """
 
-    def __init__(self, dims: Sequence[int], out_dim: int, taps: Sequence[int]):
+    def __init__(self, dims: Sequence[int], out_dim: int, taps: Sequence[int], centred: bool = False):
+        """`centred`: the middle tap starts with nearly all of the weight, so that a step's own code comes first."""
         super().__init__()
         self.taps = tuple(taps)
         self.linear = SplitLinear(dims, out_dim * len(taps), bias=False, gain=RELU, fan_in=sum(dims) * len(taps))
         self.bias = zeros(out_dim)
+        if centred:
+            share = torch.full((len(taps),), SIDE_TAP)
+            share[len(taps) // 2] = 1.0
+            share *= (len(taps) / share.square().sum()).sqrt()
+            with torch.no_grad():
+                self.linear.weight.mul_(share.repeat_interleave(out_dim)[:, None])
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"] | None = None) -> Tensor:
         """With `begun`: causal, as if everything before a series' first step were zero."""

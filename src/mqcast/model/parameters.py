@@ -14,6 +14,7 @@ SETTING = ModelConfig(
     position_dilations=(1, 2, 4, 8, 16, 20),
     lookback=HORIZON,
     static_encoding="one_hot",
+    block="residual",
     horizon_code=False,
     scale_inputs=False,
 )

@@ -71,7 +71,9 @@ class LearnedPosition(nn.Module):
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
         self.convolutions = nn.ModuleList(
-            Convolution((width,), dim, tap) for width, tap in zip(widths, taps, strict=False) if self.events.dim
+            Convolution((width,), dim, tap, centred=True)
+            for width, tap in zip(widths, taps, strict=False)
+            if self.events.dim
         )
         self.local = SplitLinear((self.known.dim,), dim, gain=RELU) if self.known.dim else None
         self.dropout = nn.Dropout(config.dropout)
