@@ -35,12 +35,12 @@ def train(network: Network, batch: Batch, num_steps: int, rate: float) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_each_network_learns_a_tiny_panel_by_heart(model):
-    torch.manual_seed(0)
-    batch = sample_batch(4)
+    torch.manual_seed(1)
+    batch = sample_batch(2)
     network = Network(SMALL.replace(model=model, hidden_dim=32, dropout=0.0), Inputs.of(sample_panel()), batch.horizon)
     before = loss_of(network, batch).item()
-    train(network, batch, num_steps=300, rate=1e-2)
-    assert loss_of(network, batch).item() < 0.2 * before
+    train(network, batch, num_steps=300, rate=3e-3)
+    assert loss_of(network, batch).item() < 0.15 * before
 
 
 NUM_ITEMS, NUM_WEEKS, CYCLE, LIFT, SIGMA = 64, 56, 16, 2.0, 0.1
@@ -98,16 +98,17 @@ def trained_regret(model: str, own_lifts: bool = True) -> float:
     panel, _ = promoted_items(seed=0, own_lifts=own_lifts)
     batch = whole_batch(panel)
     network = Network(FIELD.replace(model=model), Inputs.of(panel), WINDOW.horizon)
-    train(network, batch, num_steps=250, rate=3e-3)
+    train(network, batch, num_steps=360, rate=3e-3)
     panel, truth = promoted_items(seed=1, own_lifts=own_lifts)
     return regret_in_promotions(network, whole_batch(panel), truth)
 
 
 def test_a_lift_seen_only_beyond_the_receptive_field_is_found_by_attention_alone():
-    regrets = {model: trained_regret(model) for model in ("mqt", "mqcnn")}
+    regrets = {model: trained_regret(model) for model in ("mqt", "mqt-nods", "mqcnn")}
     assert regrets["mqt"] < 1.0, regrets
+    assert regrets["mqt-nods"] < 1.0, regrets
     assert regrets["mqcnn"] > 5.0, regrets
 
 
 def test_where_lifts_are_drawn_anew_attention_finds_nothing():
-    assert trained_regret("mqt", own_lifts=False) > 5.0
+    assert trained_regret("mqt-nods", own_lifts=False) > 5.0
