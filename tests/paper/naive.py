@@ -151,8 +151,11 @@ def position_dilations(config: ModelConfig, horizon: int) -> list[int]:
     return sorted([*found, rest] if rest else found)
 
 
-def covariates(layer: position.Covariates, sizes: tuple[int, ...], numbers: Vector, categories: list[int]) -> Vector:
-    """Numbers, and ReLU(W · one-hot + b)."""
+def covariates(
+    layer: position.Covariates, flags: tuple[int, ...], sizes: tuple[int, ...], numbers: Vector, categories: list[int]
+) -> Vector:
+    """Numbers, flags five times as large, and ReLU(W · one-hot + b)."""
+    numbers = np.array([5 * number if i in flags else number for i, number in enumerate(numbers)])
     return join(numbers, relu(category_dense(layer.dense, sizes, categories))) if sizes else numbers
 
 
@@ -165,7 +168,10 @@ def global_position(
         return {}
     dilations = position_dilations(config, horizon)
     last, reach = series.num_steps + horizon - 1, sum(dilations)
-    x = {u: covariates(learned.events, sizes, *series.calendar(u)) for u in range(-reach, last + reach + 1)}
+    x = {
+        u: covariates(learned.events, inputs.global_flags, sizes, *series.calendar(u))
+        for u in range(-reach, last + reach + 1)
+    }
     taps = [(-d, 0, d) for d in dilations] or [(0,)]
     for layer, offsets in zip(learned.convolutions, taps, strict=True):
         weight, bias, out = array(layer.linear.weight), array(layer.bias), {}
@@ -187,7 +193,7 @@ def local_position(learned: position.LearnedPosition, inputs: Inputs, span: int,
     sizes = inputs.known_categories
     if not inputs.known_numbers + len(sizes):
         return {}
-    x = {u: covariates(learned.known, sizes, *series.known(u)) for u in range(span)}
+    x = {u: covariates(learned.known, inputs.known_flags, sizes, *series.known(u)) for u in range(span)}
     return {u: relu(dense(learned.local, x[u])) for u in x}
 
 
@@ -219,9 +225,9 @@ def raw_position(raw: position.RawPosition, inputs: Inputs, horizon: int, series
         following = [first(n for n in near if global_event(u + n)[i]) for i in range(len(global_event(u)))]
         since = [first(n for n in near if u >= n and known_event(u - n)[i]) for i in range(len(known_event(u)))]
         r[u] = join(
-            covariates(raw.events, sizes, *series.calendar(u)),
+            covariates(raw.events, inputs.global_flags, sizes, *series.calendar(u)),
             np.array([nearness(distance, reach) for distance in last + following]),
-            covariates(raw.known, inputs.known_categories, *series.known(u)),
+            covariates(raw.known, inputs.known_flags, inputs.known_categories, *series.known(u)),
             np.array([nearness(distance, reach) for distance in since]),
         )
     return r

@@ -22,28 +22,35 @@ def doubling_dilations(total: int) -> tuple[int, ...]:
     return tuple(sorted(dilations))
 
 
-class Covariates(nn.Module):
-    """Numbers as they are, categories one-hot and through a dense layer of d_h with ReLU."""
+FLAG_GAIN = 5.0  # events are rare: raised like this, what they do is learnt as soon as what the calendar does
 
-    def __init__(self, numbers: int, categories: Sequence[int], dim: int, num_calendar: int = 0):
+
+class Covariates(nn.Module):
+    """Numbers as they are, flags raised, categories one-hot and through a dense layer of d_h with ReLU."""
+
+    gain: Tensor
+
+    def __init__(self, numbers: int, flags: Sequence[int], categories: Sequence[int], dim: int, num_calendar: int = 0):
         super().__init__()
+        gain = [FLAG_GAIN if i in flags else 1.0 for i in range(numbers)]
+        self.register_buffer("gain", torch.tensor(gain), persistent=False)
         self.dense = CategoryLinear(categories, dim, num_calendar) if categories else None
         self.dim = numbers + (dim if categories else 0)
 
+    @classmethod
+    def of_events(cls, inputs: Inputs, dim: int) -> "Covariates":
+        categories = inputs.calendar + inputs.event_categories
+        return cls(inputs.global_numbers, inputs.global_flags, categories, dim, num_calendar=len(inputs.calendar))
+
+    @classmethod
+    def of_known(cls, inputs: Inputs, dim: int) -> "Covariates":
+        return cls(inputs.known_numbers, inputs.known_flags, inputs.known_categories, dim)
+
     def forward(self, numbers: Tensor, categories: Tensor) -> Float[Tensor, "shared steps channel"]:
+        numbers = numbers * self.gain
         if self.dense is None:
             return numbers
         return torch.cat((numbers, F.relu(self.dense(categories))), dim=-1)
-
-
-def event_covariates(inputs: Inputs, dim: int) -> Covariates:
-    return Covariates(
-        inputs.global_numbers, inputs.calendar + inputs.event_categories, dim, num_calendar=len(inputs.calendar)
-    )
-
-
-def known_covariates(inputs: Inputs, dim: int) -> Covariates:
-    return Covariates(inputs.known_numbers, inputs.known_categories, dim)
 
 
 def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
@@ -67,7 +74,7 @@ class LearnedPosition(nn.Module):
         dilations = config.position_dilations
         dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
         self.reach = sum(dilations)
-        self.events, self.known = event_covariates(inputs, dim), known_covariates(inputs, dim)
+        self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim)
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
         self.convolutions = nn.ModuleList(
@@ -102,8 +109,8 @@ class RawPosition(nn.Module):
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
         super().__init__()
         self.reach = horizon - 1
-        self.events = event_covariates(inputs, config.hidden_dim)
-        self.known = known_covariates(inputs, config.hidden_dim)
+        self.events = Covariates.of_events(inputs, config.hidden_dim)
+        self.known = Covariates.of_known(inputs, config.hidden_dim)
         self.global_flags, self.known_flags = list(inputs.global_flags), list(inputs.known_flags)
         self.num_calendar = len(inputs.calendar)
         num_global = self.events.dim + 2 * (len(self.global_flags) + len(inputs.event_categories))
