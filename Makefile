@@ -20,8 +20,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## build a synthetic retail world, pack it, show what is in it
 	$(BIN)/mqcast demo
 
+# One thread a worker: with two they fight over the cores.
 test: check  ## lint, types, import contract and the tests
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(READY)  ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
