@@ -62,9 +62,7 @@ def train(network: Network, plan: WindowPlan, assemble: Assembler, epochs: int, 
     for epoch in range(epochs):
         for batch in load(plan, assemble, epoch):
             n = plan.config.num_fcts
-            loss, count = quantile_loss(
-                network(batch, n), batch.targets()[:, :, -n:], batch.is_scored()[:, :, -n:], network.levels
-            )
+            loss, count = quantile_loss(network(batch, n), batch.targets(n), batch.is_scored(n), network.levels)
             optimiser.zero_grad()
             (loss / count).backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
 
 

@@ -94,11 +94,11 @@ def regret_in_promotions(network: Network, batch: Batch, expected: np.ndarray) -
 
 def trained_regret(model: str, own_lifts: bool = True) -> float:
     """Trained on some items, judged on others."""
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     panel, _ = promoted_items(seed=0, own_lifts=own_lifts)
     batch = whole_batch(panel)
     network = Network(FIELD.replace(model=model), Inputs.of(panel), WINDOW.horizon)
-    train(network, batch, num_steps=360, rate=3e-3)
+    train(network, batch, num_steps=240, rate=3e-3)
     panel, truth = promoted_items(seed=1, own_lifts=own_lifts)
     return regret_in_promotions(network, whole_batch(panel), truth)
 

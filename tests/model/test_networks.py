@@ -339,3 +339,21 @@ def test_a_ranks_empty_share_of_a_small_batch_gives_no_forecasts_and_gradients_o
 def test_a_share_without_windows_gets_no_forecasts(name):
     batch = sample_batch(0)
     assert sample_network(VARIANTS[name])(batch).shape == (0, HORIZON, NUM_STEPS, 2)
+
+
+def test_a_batch_with_other_columns_is_refused_by_name():
+    inputs = Inputs.of(sample_panel())
+    network = Network(SMALL, inputs.replace(known_numbers=inputs.known_numbers + 1), HORIZON)
+    with pytest.raises(ConfigError, match="2 columns in known_number, the network was made for 3; build its panel"):
+        network(sample_batch(2))
+
+
+def test_a_horizon_below_one_is_refused():
+    with pytest.raises(ConfigError, match="horizon is 0"):
+        Network(SMALL, Inputs(), 0)
+
+
+def test_targets_of_the_last_creation_times_are_those_of_all_cut():
+    batch = sample_batch(3)
+    assert torch.equal(batch.targets(2), batch.targets()[:, :, -2:])
+    assert torch.equal(batch.is_scored(2), batch.is_scored()[:, :, -2:])

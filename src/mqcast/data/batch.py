@@ -57,13 +57,18 @@ class Batch:
         scaled = (self.values[:, :num_steps] - self.loc) / self.scale
         return torch.where(self.observed[:, :num_steps], scaled, 0.0)
 
-    def targets(self) -> Float[Tensor, "batch horizon time"]:
-        """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale."""
-        return (self._ahead(self.values) - self.loc[:, None]) / self.scale[:, None]
+    def targets(self, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct"]:
+        """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale.
 
-    def is_scored(self) -> Bool[Tensor, "batch horizon time"]:
+        With `num_fcts`, of the last creation times alone.
+        """
+        scaled = (self._ahead(self.values) - self.loc[:, None]) / self.scale[:, None]
+        return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
+
+    def is_scored(self, num_fcts: int | None = None) -> Bool[Tensor, "batch horizon fct"]:
         """Which of the targets count in the loss."""
-        return self._ahead(self.observed) & self.is_fct[:, None]
+        scored = self._ahead(self.observed) & self.is_fct[:, None]
+        return scored if num_fcts is None else scored[:, :, -num_fcts:]
 
     def _ahead(self, steps: Tensor) -> Tensor:
         return steps[:, 1:].unfold(1, self.loc.shape[1], 1)

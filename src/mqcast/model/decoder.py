@@ -72,6 +72,12 @@ class LocalMLP(nn.Module):
         self.out = nn.Linear(config.head_dim, len(config.quantiles))
         self.monotone = config.head == "monotone"
 
+    def ignore_at_first(self, num_channels: int) -> None:
+        """Start without the last channels of `own`: the network begins as the one that lacks them, and adds to it."""
+        assert self.hidden.own is not None
+        with torch.no_grad():
+            self.hidden.own.weight[:, -num_channels:] = 0
+
     def forward(
         self, agnostic: Float[Tensor, "batch fct agnostic"], own: Parts, codes: Codes
     ) -> Float[Tensor, "batch horizon fct quantile"]:

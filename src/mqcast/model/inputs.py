@@ -43,3 +43,16 @@ class Inputs(Settings):
             static_numbers=len(schema.numbers("static")),
             static_categories=sizes("static"),
         )
+
+    def widths(self) -> dict[str, int]:
+        """How many columns each block of a batch has."""
+        return {
+            "past_number": self.past_numbers,
+            "past_category": len(self.past_categories),
+            "known_number": self.known_numbers,
+            "known_category": len(self.known_categories),
+            "global_number": self.global_numbers,
+            "global_category": len(self.calendar) + len(self.event_categories),
+            "static_number": self.static_numbers,
+            "static_category": len(self.static_categories),
+        }

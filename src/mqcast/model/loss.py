@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mqcast.errors import ConfigError
+
 
 def quantile_loss(
     forecasts: Float[Tensor, "batch horizon fct quantile"],
@@ -15,6 +17,12 @@ def quantile_loss(
 
     L_q(y, ŷ) = q·(y−ŷ)₊ + (1−q)·(ŷ−y)₊
     """
+    if forecasts.shape[:-1] != targets.shape or targets.shape != is_scored.shape:
+        shapes = " and ".join(str(tuple(x.shape)) for x in (forecasts, targets, is_scored))
+        raise ConfigError(
+            f"forecasts, targets and is_scored have shapes {shapes}; take all for the same creation times: "
+            "network(batch, n), batch.targets(n), batch.is_scored(n)"
+        )
     error = torch.where(is_scored, targets, 0.0)[..., None] - torch.where(is_scored[..., None], forecasts, 0.0)
     total = torch.maximum(levels * error, (levels - 1) * error).sum()
     return total, (is_scored.sum() * len(levels)).to(total.dtype)

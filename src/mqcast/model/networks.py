@@ -35,6 +35,8 @@ class Network(nn.Module):
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
         super().__init__()
+        if horizon < 1:
+            raise ConfigError(f"horizon is {horizon}; give the number of steps ahead, at least 1")
         self.config, self.inputs, self.horizon = config, inputs, horizon
         self.position = (LearnedPosition if config.has_attention else RawPosition)(config, inputs, horizon)
         r = self.position.dims
@@ -47,6 +49,8 @@ class Network(nn.Module):
         self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
         own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
         self.local = LocalMLP(config, agnostic, r, own, horizon)
+        if self.feedback_block is not None:
+            self.local.ignore_at_first(self.feedback_block.dim)
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
 
     @property
@@ -76,7 +80,16 @@ class Network(nn.Module):
         """How many creation times get forecasts, and how many get contexts."""
         num_steps = batch.loc.shape[1]
         if batch.horizon != self.horizon:
-            raise ConfigError(f"the network forecasts {self.horizon} steps, the batch has {batch.horizon}")
+            raise ConfigError(
+                f"the network forecasts {self.horizon} steps, the batch has {batch.horizon}; plan the windows with "
+                f"WindowConfig(horizon={self.horizon})"
+            )
+        for name, width in self.inputs.widths().items():
+            if (found := getattr(batch, name).shape[-1]) != width:
+                raise ConfigError(
+                    f"the batch has {found} columns in {name}, the network was made for {width}; build its panel with "
+                    "like= the panel of the network"
+                )
         n = num_steps if num_fcts is None else num_fcts
         if not 1 <= n <= num_steps:
             raise ConfigError(f"num_fcts is {n}; give one from 1 to the batch's {num_steps} steps")
