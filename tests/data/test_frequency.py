@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcast.data.axis import TimeAxis, utc_times
 from mqcast.data.frequency import DAY, WEEK, Frequency, show_time
 from mqcast.errors import ConfigError, DataError
 
@@ -93,3 +94,12 @@ def test_the_phase_of_most_rows_wins():
 def test_times_are_shown_as_people_write_them():
     assert show_time(0) == "1970-01-01"
     assert show_time(DAY + 13 * 3600 * 10**6) == "1970-01-02 13:00"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+02:00", "+05:30"])
+@pytest.mark.parametrize("freq", ["h", "D"])
+def test_dates_are_the_moments_that_the_axis_counts(zone, freq):
+    axis = TimeAxis(Frequency.parse(freq), zone)
+    times = np.array([1_704_067_200_000_000])  # 2024-01-01, of UTC for hours and of the zone's wall for days
+    utc = times if freq == "h" else utc_times(times, zone)
+    assert axis.dates(times).dt.epoch("us").to_list() == utc.tolist()

@@ -47,11 +47,15 @@ class TimeAxis:
         return times if zone is None or self.in_utc else wall_times(times, zone)
 
     def dates(self, times: np.ndarray) -> pl.Series:
-        """Times of this axis as a user's frame has them, with their zone if it has one."""
+        """Times of this axis as a user's frame has them, with their zone if it has one.
+
+        Offsets such as '+05:30' are no zones to polars: their times come in UTC, the same moments.
+        """
         if self.zone is None:
             return pl.Series(times).cast(pl.Datetime("us"))
         utc = times if self.in_utc else utc_times(times, self.zone)
-        return pl.Series(utc).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(self.zone)
+        shown = "UTC" if (_fixed_offset(self.zone) or 0) % HOUR else self.zone
+        return pl.Series(utc).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(shown)
 
     def wall(self, times: np.ndarray) -> np.ndarray:
         """What the clock on the wall shows at times of this axis."""
