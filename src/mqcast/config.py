@@ -1,12 +1,22 @@
 """Frozen, validated settings; TOML in, TOML out."""
 
+import datetime as dt
 import difflib
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from mqcast.errors import ConfigError, MqcastError
 
@@ -91,6 +101,21 @@ class WindowConfig(Settings):
     )
     aligned: bool = Field(default=True, description="windows of a batch share their dates")
     partial_horizon: bool = Field(default=True, description="score creation times whose last targets are cut off")
+    num_trajectories: int | None = Field(
+        default=None,
+        ge=1,
+        description="without forking: how many (series, creation time) are drawn, once",
+    )
+
+    @model_validator(mode="after")
+    def _one_fct_if_drawn(self) -> Self:
+        if self.num_trajectories is not None and self.num_fcts != 1:
+            raise ValueError("trajectories are drawn one by one; use WindowConfig.without_forking(num_trajectories)")
+        return self
+
+    def without_forking(self, num_trajectories: int | None = None) -> Self:
+        """Windows of the same length that score their last creation time alone, drawn at random dates."""
+        return self.replace(history=self.num_steps - 1, num_fcts=1, aligned=False, num_trajectories=num_trajectories)
 
     @property
     def num_steps(self) -> int:
@@ -141,3 +166,53 @@ class ModelConfig(Settings):
     def has_attention(self) -> bool:
         """Horizon-specific attention and learned positions: MQTransformer and its ablations."""
         return self.model.startswith("mqt")
+
+
+class SplitConfig(Settings):
+    """Last target dates of training and of validation, such as "2024-06-30"."""
+
+    train_until: dt.datetime | dt.date | None = Field(
+        default=None, description="left out: one horizon before valid_until, or valid_until if nothing is validated"
+    )
+    valid_until: dt.datetime | dt.date | None = Field(default=None, description="left out: the panel's end")
+
+
+class TrainConfig(Settings):
+    """How a network is trained; Adam's settings, epochs and patience are the paper's."""
+
+    seed: int = Field(default=0, ge=0)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; None: any")
+    schedule: Literal["constant", "cosine"] = Field(
+        default="constant", description="cosine: falls to zero over max_epochs, or max_steps"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps over which the rate rises from zero")
+    average: float | None = Field(default=None, gt=0, lt=1, description="decay of a moving average of the weights")
+    max_epochs: int = Field(default=100, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    max_minutes: float | None = Field(default=None, gt=0)
+    patience: int | None = Field(
+        default=5, ge=1, description="epochs without gain before stopping with the best weights; None: final weights"
+    )
+    min_gain: float = Field(default=0.0, ge=0, description="least fall of the validation loss that is a gain")
+    micro_batch: int | None = Field(default=None, ge=1, description="windows at a time; None: as memory allows")
+    memory_gib: float = Field(default=4.0, gt=0, description="what one step of one process may take")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="auto: bfloat16 autocast on accelerators that have it"
+    )
+    compile: bool = Field(default=False, description="run the network through torch.compile")
+    checkpoint_minutes: float = Field(default=10.0, ge=0, description="time between saves; also saved at epochs' ends")
+    log_every: int = Field(default=10, ge=1, description="steps between lines of metrics.jsonl")
+
+
+class RunConfig(Settings):
+    """All settings of one run: a table each in its TOML file."""
+
+    window: WindowConfig
+    split: SplitConfig = SplitConfig()
+    scaling: ScalingConfig = ScalingConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()

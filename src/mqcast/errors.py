@@ -18,7 +18,9 @@
     │   ├── StaticValuesError
     │   └── EventTableError
     ├── ConfigError              a setting is impossible
-    └── ArtifactError            a folder on disk is not what it should be
+    ├── ArtifactError            a folder on disk is not what it should be
+    ├── TrainingError            a loss or gradient that is not finite
+    └── Interrupted              training was asked to stop; it is saved
 
 Warnings: `UnseenCategoryWarning`, `EventReachWarning`, both `MqcastWarning`.
 """
@@ -117,6 +119,22 @@ class ConfigError(MqcastError, ValueError):
 
 class ArtifactError(MqcastError):
     """A folder on disk is not what it should be."""
+
+
+class TrainingError(MqcastError):
+    """A loss or a gradient is not finite. `step` and `series` say where; they are part of the message too."""
+
+    def __init__(self, message: str, step: int, series: tuple[str, ...]):
+        self.step, self.series = step, series
+        super().__init__(message)
+
+
+class Interrupted(MqcastError):
+    """Training was asked to stop by a signal; all of it is saved."""
+
+    def __init__(self, message: str, signal: int):
+        self.signal = signal
+        super().__init__(message)
 
 
 class MqcastWarning(UserWarning):

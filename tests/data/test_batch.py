@@ -219,11 +219,11 @@ def test_rows_as_steps_carry_each_series_own_calendar():
     assert (batch.global_category[:, :, 0] < 5).all(), "before the first row and after the last, business days go on"
 
 
-def test_loading_ahead_gives_the_same_batches_from_any_step_and_rank():
+def test_loading_ahead_gives_the_same_batches_from_any_step():
     panel = build()
     plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
-    expected = [assemble(plan.batch(2, step).shard(1, 2)) for step in range(3, plan.num_batches(2))]
-    loaded = list(load(plan, assemble, epoch=2, first_step=3, rank=1, num_ranks=2))
+    expected = [assemble(plan.batch(2, step)) for step in range(3, plan.num_batches(2))]
+    loaded = list(load(plan, assemble, epoch=2, first_step=3))
     assert len(loaded) == len(expected)
     for one, other in zip(expected, loaded, strict=True):
         assert torch.equal(one.values, other.values)
@@ -235,7 +235,7 @@ def test_leaving_a_loader_early_stops_its_thread():
     plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
     for _ in load(plan, assemble, epoch=0):
         break
-    assert not [thread for thread in threading.enumerate() if thread.name == "mqcast-batches"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "mqcast-ahead"]
 
 
 def test_an_error_in_the_loader_reaches_the_caller(monkeypatch):

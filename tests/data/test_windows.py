@@ -27,13 +27,13 @@ def ragged_panel(lengths, starts, **schema) -> Panel:
     return Panel.from_frame(pl.concat(frames), Schema(freq="D", **schema))
 
 
-def trajectories(plan: WindowPlan, epoch: int, num_ranks: int = 1) -> Counter:
+def trajectories(plan: WindowPlan, epoch: int, micro_batch: int = 64) -> Counter:
     found = Counter()
     for step in range(plan.num_batches(epoch)):
         batch = plan.batch(epoch, step)
         assert len(batch) <= plan.config.batch_size
-        for rank in range(num_ranks):
-            part = batch.shard(rank, num_ranks)
+        for part in batch.split(micro_batch):
+            assert len(part) <= micro_batch
             for series, first, last in zip(part.series, part.first_fct, part.last_fct, strict=True):
                 found.update((int(series), t) for t in range(first, last + 1))
     return found
@@ -58,7 +58,7 @@ def plans(draw):
 
 @settings(max_examples=150)
 @given(plans(), st.integers(1, 3))
-def test_every_trajectory_is_seen_exactly_once_an_epoch(drawn, num_ranks):
+def test_every_trajectory_is_seen_exactly_once_an_epoch(drawn, micro_batch):
     lengths, starts, config, grid, epoch, shuffle = drawn
     panel = ragged_panel(lengths, starts, time_grid=grid)
     expected = Counter(
@@ -71,7 +71,7 @@ def test_every_trajectory_is_seen_exactly_once_an_epoch(drawn, num_ranks):
             WindowPlan(panel, config)
         return
     plan = WindowPlan(panel, config, seed=7, shuffle=shuffle)
-    assert trajectories(plan, epoch, num_ranks) == expected
+    assert trajectories(plan, epoch, micro_batch) == expected
     assert plan.num_trajectories == expected.total()
 
 

@@ -1,8 +1,5 @@
 """Windows of a panel as tensors: B windows, T steps of input (the creation times among them), H horizons, R reach."""
 
-import contextlib
-import queue
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -14,6 +11,7 @@ from torch import Tensor
 
 from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.panel import Panel
+from mqcast.data.parallel import ahead
 from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import WindowPlan, Windows, as_time
@@ -157,47 +155,13 @@ class Assembler:
 
 
 def load(
-    plan: WindowPlan,
-    assemble: Assembler,
-    epoch: int,
-    *,
-    first_step: int = 0,
-    rank: int = 0,
-    num_ranks: int = 1,
-    prefetch: int = 2,
+    plan: WindowPlan, assemble: Assembler, epoch: int, *, first_step: int = 0, prefetch: int = 2
 ) -> Iterator[Batch]:
-    """An epoch's batches for one rank, assembled ahead of their use by a thread."""
+    """An epoch's batches, assembled ahead of their use by a thread."""
     if plan.config != assemble.config:
         raise ConfigError(f"the plan has {plan.config!r}, the assembler {assemble.config!r}; give both the same")
-    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=max(prefetch, 1))
-    stop = threading.Event()
-
-    def put(item: Batch | BaseException | None) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def produce() -> None:
-        try:
-            for step in range(first_step, plan.num_batches(epoch)):
-                if stop.is_set():
-                    return
-                put(assemble(plan.batch(epoch, step).shard(rank, num_ranks)))
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    producer = threading.Thread(target=produce, name="mqcast-batches", daemon=True)
-    producer.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        producer.join()
+    steps = range(first_step, plan.num_batches(epoch))
+    yield from ahead((assemble(plan.batch(epoch, step)) for step in steps), prefetch)
 
 
 def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:

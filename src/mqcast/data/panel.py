@@ -165,7 +165,7 @@ class Panel:
         return self._digest()
 
     def _digest(self) -> str:
-        digest = hashlib.sha256(json.dumps(self._description(), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.description, sort_keys=True).encode())
         for name in sorted(self.arrays):
             array = self.arrays[name]
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -174,7 +174,9 @@ class Panel:
                 digest.update(np.ascontiguousarray(flat[start : start + 2**22]).data)
         return digest.hexdigest()
 
-    def _description(self) -> dict[str, Any]:
+    @property
+    def description(self) -> dict[str, Any]:
+        """Schema, frequency, zone, categories and holidays: what the arrays mean."""
         return {
             "schema": self.schema.model_dump(mode="json"),
             "frequency": asdict(self.axis.frequency),
@@ -335,7 +337,7 @@ def pack(
     folder = Path(path)
     with new_data_folder(folder) as data:
         panel = Panel._read(frame, schema, static, events, None, partial(allocate_file, data), on_progress)
-        commit(folder, data, panel.arrays, panel._description() | {"fingerprint": panel.fingerprint})
+        commit(folder, data, panel.arrays, panel.description | {"fingerprint": panel.fingerprint})
     return Panel.open(folder)
 
 

@@ -1,6 +1,9 @@
-"""Work on a stream of items by a few threads, in order and with bounded memory."""
+"""Work on a stream of items by threads, in order and with bounded memory."""
 
+import contextlib
 import os
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,3 +28,36 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> It
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def ahead(items: Iterable[Item], size: int) -> Iterator[Item]:
+    """The items, the next `size` of them made meanwhile by a thread; it ends when this iterator is closed."""
+    ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=max(size, 1))
+    stop = threading.Event()
+
+    def put(item: tuple[Item] | BaseException | None) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
+
+    def produce() -> None:
+        try:
+            for item in items:
+                put((item,))
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    producer = threading.Thread(target=produce, name="mqcast-ahead", daemon=True)
+    producer.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item[0]
+    finally:
+        stop.set()
+        producer.join()

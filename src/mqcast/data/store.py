@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mqcast.durable import fsync
 from mqcast.errors import ArtifactError
 
 try:
@@ -97,15 +98,15 @@ def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description:
     for name, array in arrays.items():
         if isinstance(array, np.memmap):
             array.flush()
-        _fsync(data / f"{name}.npy")
+        fsync(data / f"{name}.npy")
     shapes = {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()}
     manifest = {"format": FORMAT, "version": FORMAT_VERSION, "folder": data.name, "arrays": shapes} | description
     draft = data / MANIFEST
     draft.write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
-    _fsync(draft)
-    _fsync(data)
+    fsync(draft)
+    fsync(data)
     draft.replace(folder / MANIFEST)
-    _fsync(folder)
+    fsync(folder)
     for other in folder.glob("data-*"):
         if other != data:
             shutil.rmtree(other, ignore_errors=True)
@@ -144,11 +145,3 @@ def _map(file: Path, dtype: str, shape: list[int]) -> np.ndarray:
     if array.dtype.str != dtype or list(array.shape) != shape:
         raise ArtifactError(f"{file} holds {array.dtype}{array.shape}, not {dtype}{tuple(shape)}; pack the panel again")
     return array
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,6 +17,7 @@ from mqcast.data.axis import TimeAxis, utc_times, wall_times
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError, DataError
 
+NUM_EPOCHS_AT_MOST = 2**31  # a random stream of its own, beside those of the epochs
 NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 
 
@@ -90,22 +91,37 @@ class Windows:
     def take(self, index: np.ndarray) -> "Windows":
         return Windows(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
-    def shard(self, rank: int, num_ranks: int) -> "Windows":
-        """This rank's share; the shares of all ranks in their order are the batch."""
-        return self.take(np.array_split(np.arange(len(self)), num_ranks)[rank])
+    def split(self, size: int) -> "list[Windows]":
+        """Micro-batches of `size` windows, the last perhaps of fewer; they depend on nothing else."""
+        return [self.take(np.arange(i, min(i + size, len(self)))) for i in range(0, len(self), size)]
 
 
 class WindowPlan:
-    """Which windows each step of each epoch takes."""
+    """Which windows each step of each epoch takes. With `scored` False also creation times without a target to score:
+    the last observation's among them, from which the future is forecast."""
 
-    def __init__(self, panel: Panel, config: WindowConfig, span: Span | None = None, *, seed: int = 0, shuffle=True):
+    def __init__(
+        self,
+        panel: Panel,
+        config: WindowConfig,
+        span: Span | None = None,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        scored: bool = True,
+    ):
         self.panel, self.config, self.seed, self.shuffle = panel, config, seed, shuffle
         span = span or Span()
-        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span)
+        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span, scored)
         if self.series.size == 0:
+            target = f" and a target within {config.horizon} steps after" if scored else ""
             raise DataError(
-                f"no series has {config.min_history} steps of history and a target within {config.horizon} steps after",
+                f"no series has {config.min_history} steps of history{target} in this span",
                 "use a shorter min_history or horizon, or another span",
+            )
+        if (config.num_trajectories or 0) > self.num_trajectories:
+            raise ConfigError(
+                f"num_trajectories is {config.num_trajectories}, but there are {self.num_trajectories}; draw fewer"
             )
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
 
@@ -143,6 +159,10 @@ class WindowPlan:
         owner = np.repeat(np.arange(self.series.size, dtype=np.int32), num_cells)
         ends = np.cumsum(num_cells)
         cell = (np.arange(owner.size) + np.repeat(first_cell - ends + num_cells, num_cells)).astype(np.int32)
+        if self.config.num_trajectories is not None:
+            draw = np.random.default_rng([self.seed, NUM_EPOCHS_AT_MOST])
+            drawn = np.sort(draw.choice(owner.size, self.config.num_trajectories, replace=False))
+            owner, cell = owner[drawn], cell[drawn]
         if self.shuffle:
             order = rng.permutation(owner.size)
             owner, cell = owner[order], cell[order]
@@ -177,16 +197,16 @@ class _Order:
     bounds: np.ndarray
 
 
-def _creation_times(panel: Panel, config: WindowConfig, span: Span) -> tuple[np.ndarray, ...]:
-    """Series with something to score, their first and last creation time and their last visible target, in steps."""
+def _creation_times(panel: Panel, config: WindowConfig, span: Span, scored: bool) -> tuple[np.ndarray, ...]:
+    """Series with something to forecast, their first and last creation time and their last visible target, in steps."""
     until = (
         panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
     )
     first = panel.first_step + max(config.min_history, 1) - 1
     if span.first is not None:
         first = np.maximum(first, panel.steps_until(span.first))
-    last = until - (1 if config.partial_horizon else config.horizon)
+    last = until if not scored else until - (1 if config.partial_horizon else config.horizon)
     if span.last is not None:
         last = np.minimum(last, panel.steps_until(span.last))
-    scored = np.flatnonzero(first <= last)
-    return scored, first[scored], last[scored], until[scored]
+    used = np.flatnonzero(first <= last)
+    return used, first[used], last[used], until[used]

@@ -1,0 +1,41 @@
+"""Files that are either as they were or wholly new, whatever happens meanwhile."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from mqcast.errors import ArtifactError
+
+
+def fsync(path: Path) -> None:
+    """Make a file's contents, or a folder's list of names, survive a crash."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Write under a temporary name, make it durable, rename. What stood there before is intact if this fails."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        fsync(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # if even that fails, the first error says why
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
+
+
+def cannot_write(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        f"cannot write {path}: {error.strerror or error}; free space or give write permission, then go on. "
+        "What was saved before is intact"
+    )

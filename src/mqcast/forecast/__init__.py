@@ -1,0 +1,1 @@
+"""Panel and network → forecasts."""

@@ -1,0 +1,1 @@
+"""Batch → trained network: the loop, its checkpoints, many processes, search."""

@@ -1,0 +1,118 @@
+"""Several processes that train as one, and sums that do not depend on how many they are.
+
+A step's windows are cut into micro-batches, the leaves of a binary tree. Gradients are added along the tree's branches,
+so the order of the additions is that of the leaves alone. A rank works on neighbouring leaves and adds up the largest
+whole branches among them; all ranks then exchange these sums and add them up to the root, each for itself.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mqcast.errors import ConfigError
+
+Branch = tuple[int, int]  # the leaves first … stop−1; as many as a power of two, and starting at a multiple of it
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that work together; one, where nothing else is said."""
+
+    rank: int = 0
+    num: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, num_parts: int, rank: int | None = None) -> range:
+        """Neighbouring parts of one rank, left out: of this one; the shares of all are the whole, as even as can be."""
+        i = self.rank if rank is None else rank
+        return range(num_parts * i // self.num, num_parts * (i + 1) // self.num)
+
+    def add(self, table: Tensor) -> Tensor:
+        """Sum over ranks; exact where at most one of them has something else than zero."""
+        if self.num > 1:
+            table = table.to(self.device)
+            dist.all_reduce(table)
+        return table
+
+    def agree(self, value: int) -> int:
+        """The first rank's value, on every rank; it waits for all."""
+        table = torch.tensor([value if self.is_first else 0], dtype=torch.int64)
+        return int(self.add(table).item())
+
+    def sum_of_leaves(self, leaf: Callable[[int], Tensor], num_leaves: int, size: int) -> Tensor:
+        """leaf(0) + … + leaf(num_leaves − 1), of `size` numbers each; the same to the bit for any number of ranks."""
+        if self.num == 1:
+            return _add_up(leaf, {}, num_leaves)
+        of_rank = [branches(self.share(num_leaves, rank)) for rank in range(self.num)]
+        sent = torch.zeros(max(map(len, of_rank)), size, device=self.device)
+        for row, branch in enumerate(of_rank[self.rank]):
+            sent[row] = _add_up(leaf, {}, num_leaves, branch)
+        received = [torch.empty_like(sent) for _ in range(self.num)]
+        dist.all_gather(received, sent)
+        sums = {branch: received[rank][i] for rank, found in enumerate(of_rank) for i, branch in enumerate(found)}
+        return _add_up(leaf, sums, num_leaves)
+
+
+def branches(leaves: range) -> list[Branch]:
+    """The largest whole branches that together are these leaves."""
+    found, first = [], leaves.start
+    while first < leaves.stop:
+        size = 1
+        while first % (2 * size) == 0 and first + 2 * size <= leaves.stop:
+            size *= 2
+        found.append((first, first + size))
+        first += size
+    return found
+
+
+def _add_up(
+    leaf: Callable[[int], Tensor], sums: dict[Branch, Tensor], num_leaves: int, branch: Branch | None = None
+) -> Tensor:
+    """The sum of a branch, left out: of the whole tree, from the sums that are known and the leaves that are not."""
+    first, stop = branch or (0, 1 << (num_leaves - 1).bit_length())
+    if (first, stop) in sums:
+        return sums[first, stop].clone()
+    if stop - first == 1:
+        return leaf(first)
+    middle = (first + stop) // 2
+    total = _add_up(leaf, sums, num_leaves, (first, middle))
+    return total if middle >= num_leaves else total.add_(_add_up(leaf, sums, num_leaves, (middle, stop)))
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto`: an accelerator if there is one. One device a process on each machine."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} cannot be used ({str(error).splitlines()[0]}); try 'cpu'") from None
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    return device
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """The processes that torchrun started, told by its environment; this one alone without it."""
+    place = pick_device(device)
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        yield Ranks(device=place)
+        return
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), place)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,397 @@
+"""The training loop: forking sequences, the same to the bit for any number of processes and after any interruption.
+
+Everything that a step uses is a function of the settings and the step: the windows (`WindowPlan`), the dropout (seeded
+by seed, step and micro-batch), the learning rate. So a checkpoint holds no state of any random generator.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mqcast.config import RunConfig
+from mqcast.data.batch import Assembler, Batch
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+from mqcast.data.parallel import ahead
+from mqcast.data.windows import WindowPlan, Windows
+from mqcast.errors import ConfigError, Interrupted, TrainingError
+from mqcast.model.inputs import Inputs
+from mqcast.model.loss import quantile_loss
+from mqcast.model.networks import Network, evaluating
+from mqcast.run import Run, exists
+from mqcast.train.checkpoint import Checkpoint, Checkpoints
+from mqcast.train.distributed import Ranks, joined
+from mqcast.train.memory import pick_micro_batch
+from mqcast.train.optimiser import autocast, learning_rate, new_optimiser
+from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, Record, Step
+from mqcast.train.signals import StopRequests, stop_requests
+from mqcast.train.spans import training_spans
+
+OUT_OF_TIME = -1  # beside the numbers of signals: why training stops
+
+
+def fit(
+    panel: Panel,
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    listeners: tuple[Listener, ...] = (),
+    device: str = "auto",
+) -> Run:
+    """Train a network on a panel; the run is in `folder`. Under torchrun all processes call this alike.
+
+    With `resume` a run that is there goes on from its newest checkpoint; it must have the same settings and data.
+    """
+    with joined(device) as ranks:
+        training = Training(panel, config, Path(folder), ranks, resume, listeners)
+        training.run_to_end()
+        return training.run
+
+
+@dataclass
+class State:
+    """Where training stands; numbers only, so that JSON holds it exactly."""
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    trajectories: int = 0
+    seconds: float = 0.0
+    epoch_loss: float = 0.0
+    epoch_count: float = 0.0
+    best_loss: float | None = None
+    epochs_without_gain: int = 0
+    finished: str | None = None
+    metrics_size: int = 0
+
+
+class Training:
+    """One run's network, optimiser and state, and the steps that change them."""
+
+    def __init__(
+        self,
+        panel: Panel,
+        config: RunConfig,
+        folder: Path,
+        ranks: Ranks,
+        resume: bool = False,
+        listeners: tuple[Listener, ...] = (),
+    ):
+        self.panel, self.config, self.ranks = panel, config, ranks
+        self.listeners = listeners if ranks.is_first else ()
+        train, valid = training_spans(panel, config)
+        self.plan = WindowPlan(panel, config.window, train, seed=config.train.seed)
+        to_validate = config.window.replace(num_trajectories=None)
+        self.valid_plan = valid and WindowPlan(panel, to_validate, valid, shuffle=False)
+        self.assemble = Assembler.fit(panel, config.window, config.scaling, train.until)
+        self.run = self._open(folder, resume)
+        self.network: Network = self.run.new_network().to(ranks.device)
+        self.forward = torch.compile(self.network) if config.train.compile else self.network
+        self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
+        self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
+        for parameter, part in zip(self.parameters.values(), self._parts(self.gradient), strict=True):
+            parameter.grad = part
+        self.optimiser = new_optimiser(self.network, config.train)
+        self.average = self._copy() if config.train.average else None
+        self.best: dict[str, Tensor] | None = None
+        self.state = State()
+        self.checkpoints = Checkpoints(self.run.checkpoints)
+        self.metrics: MetricsFile | None = None
+        self.stop = StopRequests()
+        self._restore()
+        self.saved_at = time.monotonic()
+        self.clock = self.saved_at - self.state.seconds
+        steps = config.train.max_epochs * self.plan.num_batches(0)
+        self.total_steps = min(steps, config.train.max_steps or steps)
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def run_to_end(self) -> None:
+        """Train until an epoch brings nothing, or a bound is reached; write the weights that are to be used."""
+        if self.ranks.is_first:
+            self.metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
+        self._tell(Begin(self.state.step, self.total_steps))
+        try:
+            with torch.random.fork_rng(), stop_requests() as self.stop:
+                while self.state.finished is None:
+                    self._run_epoch()
+        finally:
+            if self.metrics is not None:
+                self.metrics.close()
+        if self.ranks.is_first:
+            self.run.save_network(self.weights())
+        self.ranks.agree(1)  # nobody leaves before the weights are there
+
+    def _run_epoch(self) -> None:
+        state, reason = self.state, None
+        self.network.train()
+        for leaves, batches in ahead(self._steps(state.epoch, state.step_in_epoch), 2):
+            reason = self._run_step(leaves, batches)
+            if reason is not None:
+                break
+            if time.monotonic() - self.saved_at >= 60 * self.config.train.checkpoint_minutes:
+                self._save()
+        self._end_epoch(reason)
+
+    def _steps(self, epoch: int, first_step: int) -> Iterator[tuple[list[Windows], dict[int, Batch]]]:
+        """Each step's micro-batches: their windows, and as tensors those of this rank."""
+        for step in range(first_step, self.plan.num_batches(epoch)):
+            leaves = self.plan.batch(epoch, step).split(self.run.micro_batch)
+            yield leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
+
+    def _run_step(self, leaves: list[Windows], batches: dict[int, Batch]) -> str | None:
+        """One step of the optimiser on the sum of the micro-batches' gradients; why to stop, if so."""
+        state, config, ranks = self.state, self.config.train, self.ranks
+        table = torch.zeros(len(leaves), 3, dtype=torch.float64)  # loss, terms, trajectories
+
+        def gradient_of(i: int) -> Tensor:
+            loss, count, num_trajectories = self._loss(batches[i].to(ranks.device), i)
+            table[i] = torch.stack((loss.detach(), count, num_trajectories)).cpu()
+            parts = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
+            of_each = zip(parts, self.parameters.values(), strict=True)
+            return torch.cat([(torch.zeros_like(p) if part is None else part).flatten() for part, p in of_each])
+
+        total = ranks.sum_of_leaves(gradient_of, len(leaves), self.gradient.numel())
+        table = ranks.add(torch.cat((table, self._stop_requests()))).cpu()
+        loss, count, num_trajectories = table[: len(leaves)].sum(dim=0).tolist()
+        norm = float(total.norm()) / max(count, 1)
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise self._divergence(leaves, table[: len(leaves), 0])
+        rate = learning_rate(config, state.step, self.total_steps)
+        if count:
+            self._update(total.div_(count), norm, rate)
+        state.step += 1
+        state.step_in_epoch += 1
+        state.trajectories += int(num_trajectories)
+        state.epoch_loss += loss
+        state.epoch_count += count
+        state.seconds = time.monotonic() - self.clock
+        self._tell(Step(state.step, state.epoch, loss / max(count, 1), rate, norm, state.trajectories, state.seconds))
+        return self._reason_to_stop(table[len(leaves) :, 0].int().tolist())
+
+    def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The summed loss of a micro-batch, how many terms it has, and trajectories."""
+        n = self.config.window.num_fcts
+        forecasts = self._forecasts(batch, leaf)
+        loss, count = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), self.network.levels)
+        return loss, count, batch.is_fct.sum().to(count.dtype)
+
+    def _forecasts(self, batch: Batch, leaf: int) -> Tensor:
+        """With a dropout that is a function of seed, step and micro-batch."""
+        seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
+        with autocast(self.config.train, self.ranks.device):
+            return self.forward(batch, self.config.window.num_fcts).float()
+
+    def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
+        longest = self.config.train.clip_norm
+        scale = longest / norm if longest is not None and norm > longest else 1.0
+        torch.mul(gradient, scale, out=self.gradient)
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.step()
+        if self.average is not None and self.config.train.average:
+            decay = min(self.config.train.average, (1 + self.state.step) / (10 + self.state.step))
+            for name, parameter in self.parameters.items():
+                self.average[name].lerp_(parameter.detach(), 1 - decay)
+
+    def _end_epoch(self, reason: str | None) -> None:
+        """Validate, keep the best weights, decide whether to go on, save."""
+        state, config = self.state, self.config.train
+        valid_loss, by_level = self._validate()
+        is_best = valid_loss is not None and (state.best_loss is None or valid_loss < state.best_loss - config.min_gain)
+        if is_best:
+            state.best_loss, state.epochs_without_gain, self.best = valid_loss, 0, self._copy(self.average)
+        else:
+            state.epochs_without_gain += 1
+        train_loss = state.epoch_loss / max(state.epoch_count, 1)
+        state.seconds = time.monotonic() - self.clock
+        self._tell(
+            Epoch(state.step, state.epoch, train_loss, valid_loss, by_level, is_best, state.trajectories, state.seconds)
+        )
+        state.epoch, state.step_in_epoch = state.epoch + 1, 0
+        state.epoch_loss = state.epoch_count = 0.0
+        if reason is None and state.epoch == config.max_epochs:
+            reason = f"max_epochs ({state.epoch})"
+        if reason is None and config.patience and state.epochs_without_gain >= config.patience:
+            reason = f"no gain in {config.patience} epochs"
+        state.finished = reason
+        self._save()
+
+    @torch.no_grad()
+    def _validate(self) -> tuple[float | None, dict[str, float]]:
+        """Mean loss on the validation span as training scores it, and 2·Σ loss / Σ |demand| in units of demand."""
+        if self.valid_plan is None:
+            return None, {}
+        levels, n = self.network.levels, self.config.window.num_fcts
+        num_steps = self.valid_plan.num_batches(0)
+        table = torch.zeros(num_steps, 3 + len(levels), dtype=torch.float64)  # loss, terms, |demand|, loss by level
+        with evaluating(self.network):
+            for step in self.ranks.share(num_steps):
+                for leaf in self.valid_plan.batch(0, step).split(self.run.micro_batch):
+                    batch = self.assemble(leaf).to(self.ranks.device)
+                    forecasts = torch.func.functional_call(self.network, self.average or self.parameters, (batch, n))
+                    loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
+                    table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
+        loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
+        names = [f"P{100 * level:g}" for level in self.config.model.quantiles]
+        return loss / max(count, 1), dict(zip(names, [2 * x / max(demand, 1e-300) for x in by_level], strict=True))
+
+    def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:
+        """Σ |demand| and the summed loss of each level, in units of demand."""
+        n, inverse = self.config.window.num_fcts, self.assemble.target.scaler.inverse
+        loc, scale = batch.loc[:, None, -n:, None], batch.scale[:, None, -n:, None]
+        scored = batch.is_scored(n).cpu().numpy()
+        both = torch.cat((batch.targets(n)[..., None], forecasts), dim=-1) * scale + loc
+        values = np.where(scored[..., None], inverse(both.double().cpu().numpy()), 0)
+        error, levels = values[..., :1] - values[..., 1:], np.array(self.config.model.quantiles)
+        losses = np.maximum(levels * error, (levels - 1) * error).sum(axis=(0, 1, 2))
+        return torch.from_numpy(np.append(np.abs(values[..., 0]).sum(), losses))
+
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    def weights(self) -> dict[str, Tensor]:
+        """What training has found: the best weights where it stops early, else the last, averaged if so set."""
+        if self.config.train.patience is not None and self.best is not None:
+            return self.best
+        return self._copy(self.average)
+
+    def _copy(self, weights: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in (weights or self.parameters).items()}
+
+    def _parts(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat tensor, one a parameter."""
+        sizes = [parameter.numel() for parameter in self.parameters.values()]
+        parts = zip(flat.split(sizes), self.parameters.values(), strict=True)
+        return [part.view_as(parameter) for part, parameter in parts]
+
+    # -- saving and resuming -------------------------------------------------------------------------------------------
+
+    def _open(self, folder: Path, resume: bool) -> Run:
+        """The run that goes on, or a new one; only the first rank writes."""
+        found = bool(self.ranks.agree(exists(folder)))
+        if found and resume:
+            run = Run.open(folder)
+            run.check_resumable(self.config, self.panel)
+            return run
+        if self.ranks.is_first:
+            Run.start(folder, self.config, self.panel, self.assemble, self._micro_batch())
+        self.ranks.agree(1)
+        return Run.open(folder)
+
+    def _micro_batch(self) -> int:
+        config, window = self.config.train, self.config.window
+        if config.micro_batch is not None:
+            return config.micro_batch
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            network = Network(self.config.model, Inputs.of(self.panel), window.horizon).to(self.ranks.device)
+        one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(self.ranks.device)
+        return pick_micro_batch(network, one, window.num_fcts, window.batch_size, config)
+
+    def _save(self) -> None:
+        if not self.ranks.is_first:
+            return
+        tensors = {f"model.{name}": p for name, p in self.parameters.items()}
+        for name, parameter in self.parameters.items():
+            tensors |= {f"optimiser.{key}.{name}": value for key, value in self.optimiser.state[parameter].items()}
+        for part, weights in (("average", self.average), ("best", self.best)):
+            tensors |= {f"{part}.{name}": tensor for name, tensor in (weights or {}).items()}
+        self.state.seconds = time.monotonic() - self.clock
+        self.state.metrics_size = self.metrics.sync() if self.metrics is not None else 0
+        name = f"{self.state.epoch:05}-{self.state.step:09}"
+        self.checkpoints.save(name, tensors, asdict(self.state))
+        self.saved_at = time.monotonic()
+
+    def _restore(self) -> None:
+        """Take up the newest whole checkpoint; all ranks the same one."""
+        found = self.checkpoints.newest(lambda text: self._tell(Message(text)))
+        step = -1 if found is None else found.state["step"]
+        if self.ranks.agree(step) != step:
+            raise ConfigError(f"the processes see different checkpoints in {self.run.checkpoints}; share the folder")
+        if found is None:
+            return
+        self._load(found)
+        self._tell(Message(f"going on from step {self.state.step:,} in {self.run.folder}"))
+
+    def _load(self, found: Checkpoint) -> None:
+        self.state = State(**found.state)
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in found.tensors.items():
+            part, _, rest = name.partition(".")
+            parts.setdefault(part, {})[rest] = tensor.to(self.ranks.device)
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(parts["model"][name])
+        for key, tensor in parts.get("optimiser", {}).items():
+            key, _, name = key.partition(".")
+            self.optimiser.state[self.parameters[name]][key] = tensor
+        self.average, self.best = parts.get("average"), parts.get("best")
+
+    # -- telling and stopping ------------------------------------------------------------------------------------------
+
+    def _tell(self, record: Record) -> None:
+        for listener in (self.metrics, *self.listeners):
+            if listener is not None:
+                listener(record)
+
+    def _stop_requests(self) -> Tensor:
+        """A row a rank: the signal that asked it to stop; the first rank also keeps the time."""
+        rows, limit = torch.zeros(self.ranks.num, 3, dtype=torch.float64), self.config.train.max_minutes
+        rows[self.ranks.rank, 0] = self.stop.signal
+        if self.ranks.is_first and not self.stop.signal and limit and time.monotonic() - self.clock > 60 * limit:
+            rows[0, 0] = OUT_OF_TIME
+        return rows
+
+    def _reason_to_stop(self, requests: list[int]) -> str | None:
+        """Why training is done after this step; if a signal asked, save and raise."""
+        asked = next((number for number in requests if number > 0), None)
+        if asked is not None:
+            self._save()
+            self.ranks.agree(1)  # nobody leaves before it is saved
+            raise Interrupted(
+                f"{signal.Signals(asked).name}: stopped after step {self.state.step:,}, saved in {self.run.folder}; "
+                "go on with the same command and --resume (from Python: resume=True)",
+                asked,
+            )
+        if OUT_OF_TIME in requests:
+            return f"max_minutes ({self.config.train.max_minutes:g})"
+        if self.state.step == self.config.train.max_steps:
+            return f"max_steps ({self.state.step})"
+        return None
+
+    @torch.no_grad()
+    def _divergence(self, leaves: list[Windows], losses: Tensor) -> TrainingError:
+        """Say for which windows this step's loss or gradient is not finite; the step is run again to find them."""
+        suspects = [i for i, loss in enumerate(losses.tolist()) if not math.isfinite(loss)]
+        n, found = self.config.window.num_fcts, []
+        for i in suspects or range(len(leaves)):
+            batch = self.assemble(leaves[i]).to(self.ranks.device)
+            forecasts = self._forecasts(batch, i)
+            finite = forecasts.isfinite().all(dim=-1) & batch.targets(n).isfinite()
+            bad = (batch.is_scored(n) & ~finite).flatten(1).any(dim=1).cpu().numpy()
+            found.append(leaves[i].take(np.flatnonzero(bad) if bad.any() else np.arange(len(bad))))
+        places = [self._place(windows, b) for windows in found for b in range(len(windows))]
+        step, shown = self.state.step + 1, "; ".join(f"series {name!r}, {dates}" for name, dates in places[:5])
+        more = f"; and {len(places) - 5} windows more" if len(places) > 5 else ""
+        what = "loss" if suspects else "gradient"
+        return TrainingError(
+            f"the {what} of step {step:,} is not finite for {len(places)} of {sum(map(len, leaves))} windows "
+            f"(series, first and last creation time): {shown}{more}. Look for extreme values there, or use a lower "
+            f"learning_rate; what was saved in {self.run.folder} before is intact",
+            step,
+            tuple(dict.fromkeys(name for name, _ in places)),
+        )
+
+    def _place(self, windows: Windows, b: int) -> tuple[str, str]:
+        """A window's series, and its first and last creation time."""
+        series = windows.series[b : b + 1]
+        ends = (self.panel.times_at(series, at[b : b + 1], 1)[0, 0] for at in (windows.first_fct, windows.last_fct))
+        return self.panel.ids[int(series[0])].as_py(), " to ".join(show_time(int(end)) for end in ends)

@@ -1,0 +1,48 @@
+"""How many windows a step can hold at a time."""
+
+import torch
+from torch import Tensor
+
+from mqcast.config import TrainConfig
+from mqcast.data.batch import Batch
+from mqcast.errors import ConfigError
+from mqcast.model.loss import quantile_loss
+from mqcast.model.networks import Network
+
+PASSING = 2.0  # a step's peak over what it keeps for its way back: gradients and products on their way
+IN_CACHE = 8  # windows; on a CPU more of them at a time are slower
+
+
+def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: int, config: TrainConfig) -> int:
+    """The most windows, a power of two, that stay within the memory allowed, told from one window.
+
+    It does not depend on the number of processes, nor on what the machine does meanwhile.
+    """
+    needed = PASSING * kept_bytes(network, batch, num_fcts) / 2**30
+    if needed > config.memory_gib:
+        raise ConfigError(
+            f"a step of one window takes about {needed:.1f} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
+            "use fewer creation times a window (num_fcts), a shorter history or a smaller hidden_dim"
+        )
+    most = IN_CACHE if batch.values.device.type == "cpu" else max(1, batch_size // IN_CACHE)
+    most = min(most, batch_size, int(config.memory_gib / needed))
+    return 1 << (most.bit_length() - 1)
+
+
+def kept_bytes(network: Network, batch: Batch, num_fcts: int) -> int:
+    """Bytes that a forward pass keeps for the backward pass, each storage once; the weights are not counted."""
+    kept: dict[int, int] = {}
+    own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)  # so that no address is used twice
+        return tensor
+
+    alive: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        scored = batch.is_scored(num_fcts)
+        quantile_loss(network(batch, num_fcts), batch.targets(num_fcts), scored, network.levels)
+    return sum(kept.values())

@@ -1,0 +1,34 @@
+"""The optimiser, its learning rate and its precision."""
+
+import math
+
+import torch
+
+from mqcast.config import TrainConfig
+from mqcast.model.networks import Network
+
+
+def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam, with the decay of weights decoupled."""
+    return torch.optim.AdamW(
+        network.parameters(),
+        lr=config.learning_rate,
+        betas=config.betas,
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def learning_rate(config: TrainConfig, step: int, total_steps: int) -> float:
+    """The rate of a step, counted from 0."""
+    rising = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
+    falling = 0.5 + 0.5 * math.cos(math.pi * min(step / total_steps, 1.0)) if config.schedule == "cosine" else 1.0
+    return config.learning_rate * rising * falling
+
+
+def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:
+    wanted = config.precision == "bfloat16" or (
+        config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    )
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)

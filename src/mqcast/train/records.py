@@ -1,0 +1,189 @@
+"""What training tells while it runs, and who listens: the metrics file, a progress bar, quiet log lines, MLflow."""
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from mqcast.config import RunConfig
+from mqcast.errors import ConfigError
+
+logger = logging.getLogger("mqcast.train")
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Training begins, or goes on, after `step` of at most `total_steps`."""
+
+    step: int
+    total_steps: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the optimiser. `seconds` count from the beginning, pauses between sessions aside."""
+
+    step: int
+    epoch: int
+    loss: float
+    rate: float
+    gradient_norm: float
+    trajectories: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch. `valid_quantile_loss` is 2·Σ loss / Σ |demand| in units of demand, by level, such as "P50"."""
+
+    step: int
+    epoch: int
+    train_loss: float
+    valid_loss: float | None
+    valid_quantile_loss: dict[str, float]
+    is_best: bool
+    trajectories: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """Something a person should read."""
+
+    text: str
+
+
+Record = Begin | Step | Epoch | Message
+Listener = Callable[[Record], None]
+
+
+class MetricsFile:
+    """`metrics.jsonl`: every `log_every`-th step and every epoch, a line each; on resuming, nothing comes twice."""
+
+    def __init__(self, path: Path, log_every: int, size: int = 0):
+        self.log_every = log_every
+        self.file = path.open("ab")
+        self.file.truncate(size)
+
+    def __call__(self, record: Record) -> None:
+        if isinstance(record, Epoch) or (isinstance(record, Step) and record.step % self.log_every == 0):
+            line = {"record": type(record).__name__.lower()} | asdict(record)
+            self.file.write(json.dumps(line).encode() + b"\n")
+
+    def sync(self) -> int:
+        """Make it durable; its size."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; a last line that is cut off is left out."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+class LogLines:
+    """Messages and one line an epoch, to the logger `mqcast.train`."""
+
+    def __call__(self, record: Record) -> None:
+        if isinstance(record, Message):
+            logger.info(record.text)
+        elif isinstance(record, Epoch):
+            logger.info(summary(record))
+
+
+class ProgressBar:
+    """A bar in the terminal: epoch, loss, validation, trajectories per second, time left."""
+
+    def __init__(self, console: Console):
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left at most"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.task: TaskID = self.progress.add_task("starting", total=None)
+        self.validation = ""
+        self.before: Step | None = None
+        self.progress.start()
+
+    def __call__(self, record: Record) -> None:
+        if isinstance(record, Message):
+            self.progress.console.print(record.text, highlight=False, markup=False)
+        elif isinstance(record, Begin):
+            self.progress.update(self.task, completed=record.step, total=record.total_steps)
+        elif isinstance(record, Epoch):
+            self.progress.console.print(summary(record), highlight=False, markup=False)
+            self.validation = "".join(f" {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())
+        else:
+            rate = _rate(self.before, record)
+            text = f"epoch {record.epoch + 1} loss {record.loss:.4f}{self.validation} {rate:,.0f} trajectories/s"
+            self.progress.update(self.task, completed=record.step, description=text)
+            self.before = record if self.before is None or record.seconds > self.before.seconds + 30 else self.before
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class MlflowTracker:
+    """Settings and metrics to MLflow, where its environment says; needs `pip install mqcast[track]`."""
+
+    def __init__(self, config: RunConfig, name: str):
+        try:
+            import mlflow
+        except ImportError:
+            raise ConfigError("mlflow is not installed; `pip install mqcast[track]`, or leave tracking out") from None
+        self.mlflow = mlflow
+        mlflow.start_run(run_name=name)
+        settings = config.model_dump(mode="json")
+        mlflow.log_params({f"{table}.{key}": value for table, part in settings.items() for key, value in part.items()})
+
+    def __call__(self, record: Record) -> None:
+        if isinstance(record, Message | Begin):
+            return
+        values = asdict(record)
+        values |= {f"valid_{level}": loss for level, loss in values.pop("valid_quantile_loss", {}).items()}
+        if isinstance(record, Epoch) or record.step % 10 == 0:
+            numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
+            self.mlflow.log_metrics(numbers, step=record.step)
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+def summary(record: Epoch) -> str:
+    """One line about an epoch."""
+    text = f"epoch {record.epoch + 1}: loss {record.train_loss:.4f}"
+    if record.valid_loss is not None:
+        text += f", validation {record.valid_loss:.4f}"
+        text += "".join(f", {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())
+        text += " (best)" if record.is_best else ""
+    return f"{text}, {record.trajectories / max(record.seconds, 1e-9):,.0f} trajectories/s"
+
+
+def _rate(before: Step | None, now: Step) -> float:
+    """Trajectories a second, of late."""
+    if before is None or now.seconds <= before.seconds:
+        return now.trajectories / max(now.seconds, 1e-9)
+    return (now.trajectories - before.trajectories) / (now.seconds - before.seconds)

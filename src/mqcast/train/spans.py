@@ -1,0 +1,37 @@
+"""Which creation times are trained on, and which are validated on."""
+
+import numpy as np
+
+from mqcast.config import RunConfig
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+from mqcast.data.windows import Span, as_time
+from mqcast.errors import ConfigError
+
+
+def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
+    """The spans of training and, if there is one, of validation; what is not set is told from the panel's end."""
+    split, horizon = config.split, config.window.horizon
+    last = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
+    valid = _end_of(panel, last, 0) if split.valid_until is None else as_time(split.valid_until, panel.axis)
+    if split.train_until is not None:
+        train = as_time(split.train_until, panel.axis)
+    elif config.train.patience is None:
+        train = valid
+    else:
+        before = panel.last_observed[last] - panel.steps_until(valid)[last]
+        train = _end_of(panel, last, horizon + max(int(before), 0))
+    if not panel.span[0] <= train <= valid:
+        raise ConfigError(
+            f"training would end at {show_time(train)} and validation at {show_time(valid)}, which is not an order "
+            "inside the panel; set split.train_until and split.valid_until, or patience = None to train on everything"
+        )
+    if config.train.patience is not None and train == valid:
+        raise ConfigError("early stopping needs a validation span; set split.train_until earlier, or patience = None")
+    return Span(None, train, train), Span(train, valid, valid) if train < valid else None
+
+
+def _end_of(panel: Panel, series: int, steps_before: int) -> int:
+    """The time so many steps before a series' last observation."""
+    start = panel.last_observed[series : series + 1] - steps_before
+    return int(panel.times_at(np.array([series]), start, 1)[0, 0])
