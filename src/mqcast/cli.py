@@ -1,9 +1,11 @@
 """The command line: parse, call one verb, print."""
 
 import json
+import logging
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from mqcast import __version__
+from mqcast.config import RunConfig
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.data.summary import Summary, summarise
-from mqcast.errors import ConfigError, MqcastError
+from mqcast.errors import ConfigError, Interrupted, MqcastError
+from mqcast.launch import is_first, is_worker, num_cores, run_processes, was_restarted
 
 app = typer.Typer(
     help="Quantile demand forecasts from every creation time in one pass.",
@@ -27,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
+MICRO_BATCH = 8  # windows that one process works on at a time
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
 
@@ -168,6 +173,142 @@ def params(
     console.print("The width of the static input is not published: it is fitted to mqt-nods. See docs/paper.md.")
 
 
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="How many work together here; left out: one a core, or one a GPU.")
+]
+Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
+
+
+@app.command("fit")
+def fit_command(
+    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    run: Annotated[Path, typer.Argument(help="Where to write the run.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with tables \\[window], \\[model], \\[train] …")
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat for more.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    processes: Processes = None,
+    device: Device = "auto",
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Send settings and metrics to MLflow.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network on a packed panel.
+
+    Ctrl-C saves; the same command with [bold]--resume[/bold] goes on, to the bit. On several machines:
+    [bold]torchrun --nnodes 2 --nproc-per-node 8 … -m mqcast fit …[/bold] with a shared folder.
+
+    Example: [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
+    """
+    from mqcast.train.loop import fit
+    from mqcast.train.records import read_metrics
+
+    settings = _settings(config, set or [])
+    _in_processes(processes, device, -(-settings.window.batch_size // MICRO_BATCH))
+    with _listeners(settings, run.name, mlflow, quiet=as_json) as listeners:
+        done = fit(
+            Panel.open(panel), settings, run, resume=resume or was_restarted(), listeners=listeners, device=device
+        )
+    if is_first():
+        last = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"][-1]
+        _print(
+            as_json, {"run": str(done.folder)} | last, f"trained {last['step']:,} steps; the run is in {done.folder}"
+        )
+
+
+@app.command("forecast")
+def forecast_command(
+    run: Annotated[Path, typer.Argument(help="A trained run.")],
+    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
+    first: Annotated[str | None, typer.Option(help="First cutoff; left out with --last: each series' end.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last cutoff.")] = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Forecast from each series' end, or from every cutoff between two dates.
+
+    Interrupted, the same command goes on where it was.
+
+    Example: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold]
+    """
+    from mqcast.forecast.predict import forecast
+    from mqcast.run import Run
+
+    trained, data = Run.open(run), Panel.open(panel)
+    _in_processes(processes, device, data.num_series)
+    with _progress("forecasting", quiet=as_json or not is_first()) as on_progress:
+        forecast(trained, data, out, first=first, last=last, device=device, on_progress=on_progress)
+    if is_first():
+        _print(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
+
+
+def _settings(config: Path | None, changes: list[str]) -> RunConfig:
+    """The settings of a TOML file, with those of the command line."""
+    values = RunConfig.read_toml(config) if config else {}
+    for change in changes:
+        name, equals, text = change.partition("=")
+        table, dot, field = name.partition(".")
+        if not equals or not dot:
+            raise ConfigError(f"--set {change}: write it as table.setting=value, such as train.learning_rate=0.003")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        values.setdefault(table, {})[field] = None if value == "none" else value
+    if "window" not in values:
+        raise ConfigError(
+            "no settings of the windows; give --config with a table [window], or --set window.horizon=…, "
+            "window.history=… and window.num_fcts=…"
+        )
+    return RunConfig(**values)
+
+
+def _in_processes(wanted: int | None, device: str, most: int) -> None:
+    """Become several processes, unless this is one of them or one is enough."""
+    if is_worker():
+        return
+    num = wanted
+    if num is None:
+        import torch
+
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        num = (
+            min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
+        )
+    if num > 1:
+        sys.exit(run_processes(num, sys.argv[1:]))
+
+
+@contextmanager
+def _listeners(config: RunConfig, name: str, mlflow: bool, quiet: bool) -> Iterator[tuple[Any, ...]]:
+    """Who hears of the training: a bar in a terminal, else a line an epoch; MLflow if asked for."""
+    from mqcast.train.records import LogLines, MlflowTracker, ProgressBar
+
+    found: list[Any] = []
+    if is_first() and not quiet:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING)
+        logging.getLogger("mqcast").setLevel(logging.INFO)
+        found.append(ProgressBar(console) if console.is_terminal else LogLines())
+    if is_first() and mlflow:
+        found.append(MlflowTracker(config, name))
+    with ExitStack() as stack:
+        for listener in found:
+            if hasattr(listener, "close"):
+                stack.callback(listener.close)
+        yield tuple(found)
+
+
+def _print(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def _show_panel(panel: Panel, as_json: bool) -> None:
     summary = summarise(panel)
     if as_json:
@@ -202,15 +343,16 @@ def _progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | 
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 2."""
+    """Run the command line; an error of ours is one line and exit code 2. Of several processes the first one speaks."""
     debug = "--debug" in sys.argv
     try:
         app()
     except MqcastError as error:
         if debug:
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        if is_first():
+            Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -65,15 +65,20 @@ class Settings(BaseModel):
     @classmethod
     def from_toml(cls, path: str | Path, table: str | None = None) -> Self:
         """Read settings from a TOML file, or from one table of it."""
-        try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"no settings file at {path}; write one or check the path") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not TOML: {error}") from None
+        values = cls.read_toml(path)
         if table is not None and table not in values:
             raise ConfigError(f"{path} has no table [{table}]{nearest(table, list(values))}; add it")
         return cls(**(values[table] if table else values))
+
+    @staticmethod
+    def read_toml(path: str | Path) -> dict[str, Any]:
+        """What a TOML file says, unchecked."""
+        try:
+            return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (FileNotFoundError, IsADirectoryError):
+            raise ConfigError(f"no settings file at {path}; write one or check the path") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump(exclude_none=True, mode="json"))
@@ -200,6 +205,7 @@ class TrainConfig(Settings):
     min_gain: float = Field(default=0.0, ge=0, description="least fall of the validation loss that is a gain")
     micro_batch: int | None = Field(default=None, ge=1, description="windows at a time; None: as memory allows")
     memory_gib: float = Field(default=4.0, gt=0, description="what one step of one process may take")
+    num_threads: int = Field(default=1, ge=1, description="of each process; a process a core is faster than threads")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="auto: bfloat16 autocast on accelerators that have it"
     )

@@ -97,6 +97,10 @@ class Assembler:
         target = TargetScaler.fit(panel, scaling, until)
         return cls(panel, config, target, NumberScaler.fit(panel, until), CategoryFilter.fit(panel, until))
 
+    def on_windows(self, config: WindowConfig) -> "Assembler":
+        """The same transforms for windows of another shape."""
+        return Assembler(self.panel, config, self.target.scaler, self.number, self.category)
+
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
         if (windows.last_fct - windows.start >= config.num_fcts).any():

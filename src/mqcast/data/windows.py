@@ -6,6 +6,7 @@ each epoch, so that every (series, creation time) is a training trajectory exact
 """
 
 import datetime as dt
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -124,6 +125,22 @@ class WindowPlan:
                 f"num_trajectories is {config.num_trajectories}, but there are {self.num_trajectories}; draw fewer"
             )
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
+
+    def of_series(self, series: range) -> "WindowPlan | None":
+        """The plan of neighbouring series alone; None if it has nothing to do."""
+        inside = slice(*np.searchsorted(self.series, (series.start, series.stop)))
+        return self._with(inside, self.first_fct) if self.series[inside].size else None
+
+    def last_fcts(self) -> "WindowPlan":
+        """The plan of each series' last creation time alone."""
+        return self._with(slice(None), self.last_fct)
+
+    def _with(self, inside: slice, first_fct: np.ndarray) -> "WindowPlan":
+        other = copy(self)
+        other.series, other.first_fct = self.series[inside], first_fct[inside]
+        other.last_fct, other.last_target = self.last_fct[inside], self.last_target[inside]
+        other._epoch = lru_cache(maxsize=2)(other._build_epoch)
+        return other
 
     @property
     def num_trajectories(self) -> int:

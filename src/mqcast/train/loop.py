@@ -50,7 +50,7 @@ def fit(
 
     With `resume` a run that is there goes on from its newest checkpoint; it must have the same settings and data.
     """
-    with joined(device) as ranks:
+    with joined(device, config.train.num_threads) as ranks:
         training = Training(panel, config, Path(folder), ranks, resume, listeners)
         training.run_to_end()
         return training.run

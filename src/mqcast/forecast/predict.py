@@ -1,0 +1,180 @@
+"""Panel and trained network → a long frame of quantiles: one row a series, cutoff and horizon.
+
+The work is cut into shards of neighbouring series. A shard's file is written whole or not at all, so that any number
+of processes may share the work, and what was done before an interruption is not done again.
+"""
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqcast.config import ModelConfig
+from mqcast.data.batch import Assembler
+from mqcast.data.panel import Panel
+from mqcast.data.windows import Span, WindowPlan, Windows, as_time
+from mqcast.durable import cannot_write, fsync, write_file
+from mqcast.errors import ConfigError
+from mqcast.model.networks import Network
+from mqcast.run import Run
+from mqcast.train.distributed import joined
+
+ROWS_A_SHARD = 2**20
+WINDOWS_AT_A_TIME = 16
+
+
+def forecast(
+    run: Run,
+    panel: Panel,
+    path: str | Path,
+    *,
+    first: Any = None,
+    last: Any = None,
+    device: str = "auto",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the forecasts of the cutoffs from `first` to `last` to a Parquet file; left out: of the last observation.
+
+    Under torchrun all processes call this alike. An interrupted call goes on where it was when it is made again.
+    """
+    path, network = Path(path), run.network()
+    plan = cutoff_plan(run, panel, first, last)
+    assemble = run.assembler(panel).on_windows(plan.config)
+    shards = series_shards(panel, plan)
+    folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
+    with joined(device) as ranks:
+        network.to(ranks.device)
+        mine = ranks.share(len(shards))
+        for i in mine:
+            file = folder / f"{i:06}.parquet"
+            if not file.exists():
+                _write_shard(file, shard_frame(network, assemble, plan, shards[i]))
+            if on_progress is not None and ranks.is_first:
+                on_progress(i - mine.start + 1, len(mine))
+        ranks.agree(1)  # all shards are there
+        if ranks.is_first:
+            _merge([folder / f"{i:06}.parquet" for i in range(len(shards))], path)
+            shutil.rmtree(folder, ignore_errors=True)
+        ranks.agree(1)
+    return path
+
+
+def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> WindowPlan:
+    """The windows whose creation times are the cutoffs; left out: each series' last observation.
+
+    They have all the history that a forecast depends on, so that it does not depend on where a window begins. (An LSTM
+    remembers without end: it gets as much as it had in training.)
+    """
+    trained, model = run.config.window, run.config.model
+    history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
+    window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
+    if first is None and last is None:
+        panel.require_future(window.horizon)
+        return WindowPlan(panel, window.replace(num_fcts=1), shuffle=False, scored=False).last_fcts()
+    begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
+    if begin is not None and end is not None and begin > end:
+        raise ConfigError(f"the first cutoff, {first}, is after the last, {last}; swap them")
+    plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False)
+    cutoffs = panel.last_observed.copy()
+    cutoffs[plan.series] = plan.last_fct
+    panel.require_future(window.horizon, cutoffs)
+    return plan
+
+
+def context_of(model: ModelConfig, horizon: int) -> int:
+    """Steps before a creation time that its forecast may depend on."""
+    encoder = sum(model.encoder_dilations) + (model.lookback if model.encoder_attention else 0)
+    attention = model.lookback if model.has_attention else 0
+    return encoder + attention + {"mqt": horizon - 1, "mqt-all": model.lookback}.get(model.model, 0)
+
+
+def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
+    """Neighbouring series, with at most about ROWS_A_SHARD rows of forecasts; the same for any number of processes."""
+    longest = int((plan.last_fct - plan.first_fct).max()) + 1
+    size = max(1, ROWS_A_SHARD // (longest * plan.config.horizon))
+    return [range(i, min(i + size, panel.num_series)) for i in range(0, panel.num_series, size)]
+
+
+def shard_frame(network: Network, assemble: Assembler, plan: WindowPlan, series: range) -> pl.DataFrame:
+    """The forecasts of some series, in the order of series, cutoff and horizon."""
+    part, n, found = plan.of_series(series), plan.config.num_fcts, [_no_rows(network)]
+    for step in range(part.num_batches(0) if part else 0):
+        assert part is not None
+        for windows in part.batch(0, step).split(WINDOWS_AT_A_TIME):
+            batch = assemble(windows).to(network.levels.device)
+            scaled = network.quantiles(batch, n).values
+            z = batch.loc[:, None, -n:, None] + batch.scale[:, None, -n:, None] * scaled
+            found.append(_rows(windows, assemble.target.scaler.inverse(z.double().cpu().numpy())))
+    of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((cutoff, of_series))
+    return _frame(assemble.panel, of_series[order], cutoff[order], values[order], network.config.quantiles)
+
+
+def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Series, cutoff (as a step) and (horizon, level) values of the creation times that the windows ask for."""
+    steps = windows.start[:, None] + np.arange(values.shape[2])
+    wanted = (steps >= windows.first_fct[:, None]) & (steps <= windows.last_fct[:, None])
+    of_series = np.broadcast_to(windows.series[:, None], steps.shape)
+    return of_series[wanted], steps[wanted], values.transpose(0, 2, 1, 3)[wanted]
+
+
+def _no_rows(network: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.zeros(0, int), np.zeros(0, int), np.zeros((0, network.horizon, len(network.config.quantiles)))
+
+
+def _frame(
+    panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
+) -> pl.DataFrame:
+    """One row a series, cutoff and horizon, with the panel's names for id and time."""
+    horizon = values.shape[1]
+    times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
+    columns = {
+        panel.schema.id: pl.Series(panel.ids.take(pa.array(np.repeat(series, horizon)))),
+        "cutoff": panel.axis.dates(np.repeat(times[:, 0], horizon)),
+        panel.schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
+        "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),
+    }
+    return pl.DataFrame(columns | {f"q{level:g}": values[..., i].reshape(-1) for i, level in enumerate(levels)})
+
+
+def _key(run: Run, panel: Panel, plan: WindowPlan) -> str:
+    """What the shards depend on: shards of another model, panel or span are never taken for these."""
+    digest = hashlib.sha256((run.folder / "model.safetensors").read_bytes())
+    for part in (run.facts, run.config.model_dump(mode="json"), plan.config.model_dump(mode="json"), panel.fingerprint):
+        digest.update(json.dumps(part, sort_keys=True).encode())
+    for array in (plan.series, plan.first_fct, plan.last_fct):
+        digest.update(np.ascontiguousarray(array, np.int64).data)
+    return digest.hexdigest()[:16]
+
+
+def _write_shard(file: Path, frame: pl.DataFrame) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(file, error) from error
+    packed = io.BytesIO()
+    frame.write_parquet(packed)
+    write_file(file, packed.getvalue())
+
+
+def _merge(files: list[Path], path: Path) -> None:
+    """All shards as one file, in their order."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with pq.ParquetWriter(draft, pq.read_schema(files[0])) as writer:
+            for file in files:
+                writer.write_table(pq.read_table(file))
+        fsync(draft)
+        draft.replace(path)
+        fsync(path.absolute().parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error

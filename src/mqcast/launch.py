@@ -1,0 +1,82 @@
+"""One process a core: on a CPU that beats one process with a thread a core. No torch."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from types import FrameType
+
+GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
+
+
+def is_worker() -> bool:
+    """Was this process started by torchrun or by `run_processes`?"""
+    return "RANK" in os.environ
+
+
+def is_first() -> bool:
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def was_restarted() -> bool:
+    """Has torchrun started this process anew after a failure?"""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_processes(num: int, arguments: list[str]) -> int:
+    """Run `python -m mqcast …` as `num` processes that work together; the exit code of the first that fails, or 0.
+
+    When one fails the others are asked to stop. Ctrl-C reaches them all from the terminal; SIGTERM is passed on.
+    """
+    children = _start_all(num, arguments)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    }
+    try:
+        return _wait(children)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": num, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    environments = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
+    command = [sys.executable, "-m", "mqcast", *arguments]
+    return [subprocess.Popen(command, env=os.environ | {k: str(v) for k, v in env.items()}) for env in environments]
+
+
+def _wait(children: list[subprocess.Popen[bytes]]) -> int:
+    failed, deadline = 0, float("inf")
+    while any(child.poll() is None for child in children):
+        codes = [child.returncode for child in children if child.returncode]
+        if codes and not failed:
+            failed, deadline = codes[0], time.monotonic() + GRACE_SECONDS
+            for child in children:
+                if child.poll() is None:
+                    child.terminate()
+        if time.monotonic() > deadline:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+        time.sleep(0.05)
+    codes = [child.returncode for child in children if child.returncode]
+    code = failed or (codes[0] if codes else 0)
+    return 128 - code if code < 0 else code
