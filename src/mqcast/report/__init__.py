@@ -1,0 +1,1 @@
+"""What training and evaluation have found → figures and pages that need no network."""

@@ -1,0 +1,226 @@
+"""Search for settings: each trial is a run of its own, and the least validation loss wins.
+
+    trials/hidden_dim=64,learning_rate=0.001/    an ordinary run
+    search.json                                  every trial that has ended, and the best
+    optuna.log                                   Optuna's journal, with method = "optuna"
+
+The same call goes on where a search was interrupted: trials that have ended are not run again, a half-done one goes on
+from its checkpoint. To run a trial of a grid again, remove its folder.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mqcast.config import Range, RunConfig, SearchConfig
+from mqcast.data.panel import Panel
+from mqcast.durable import cannot_write, write_file
+from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
+from mqcast.launch import is_first
+from mqcast.run import Run, exists
+from mqcast.train.loop import fit
+from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
+from mqcast.train.records import Epoch, Listener, Message, Record, read_metrics
+from mqcast.train.spans import training_spans
+
+FORMAT, FORMAT_VERSION = "mqcast-search", 1
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that has ended: "complete", "pruned" or "failed". The loss is that of the weights that it kept."""
+
+    name: str
+    settings: dict[str, Any]
+    state: str
+    valid_loss: float | None
+    num_epochs: int
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The trial with the least validation loss, and all of them in the order in which they ended."""
+
+    name: str
+    config: RunConfig
+    run: Run
+    trials: tuple[Trial, ...]
+
+
+class _HopelessError(Exception):
+    """Raised inside a trial to end it."""
+
+
+def search(
+    panel: Panel,
+    config: RunConfig,
+    settings: SearchConfig,
+    folder: str | Path,
+    *,
+    listeners: tuple[Listener, ...] = (),
+    device: str = "auto",
+) -> Best:
+    """Try settings in place of those of `config`, or go on with it; what `config` leaves out is derived anew each time.
+
+    Several processes may train each trial together, as with `fit`, if the method is a grid.
+    """
+    folder = Path(folder)
+    _check(panel, config, settings)
+    trials = _read_trials(folder, config, panel)
+    for proposal in proposals(settings, folder):
+        name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
+        if name not in trials:
+            _tell(listeners, f"trial {len(trials) + 1} of {num_trials(settings)}: {name}")
+            trials[name] = _run_trial(panel, changed, _folder_of(folder, name), proposal, listeners, device)
+            _tell(listeners, _summary(trials[name]))
+            if is_first():
+                _write_trials(folder, settings, trials)
+        proposal.tell(trials[name].state, trials[name].valid_loss)
+    best = _best(trials)
+    if best is None:
+        raise ConfigError(f"no trial in {folder} gave a network; see search.json there, and try lower learning rates")
+    run = Run.open(_folder_of(folder, best.name))
+    return Best(best.name, changed_config(config, best.settings), run, tuple(trials.values()))
+
+
+def changed_config(config: RunConfig, settings: dict[str, Any]) -> RunConfig:
+    """With some settings changed; those that nobody has set, such as widths, follow from the changed ones."""
+    values = config.model_dump(exclude_unset=True)
+    for name, value in settings.items():
+        table, _, field = name.partition(".")
+        values.setdefault(table, {})[field] = value
+    return RunConfig(**values)
+
+
+def trial_name(settings: dict[str, Any]) -> str:
+    """The name of a trial's folder: the same settings have the same name, others another one."""
+    texts = {name.split(".")[-1]: re.sub(r'[\[\]" ]', "", json.dumps(value)) for name, value in settings.items()}
+    name = ",".join(key + "=" + re.sub(r"[^\w.+-]", "-", text) for key, text in texts.items())
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]}"
+
+
+def _check(panel: Panel, config: RunConfig, settings: SearchConfig) -> None:
+    """Raise before anything is trained, rather than hours later."""
+    if settings.method == "optuna":
+        import_optuna()
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            raise ConfigError("method = 'optuna' runs as one process; start one, or search a grid")
+        ends = {name: (c.low, c.high) if isinstance(c, Range) else c for name, c in settings.space.items()}
+        points = [{name: value} for name, values in ends.items() for value in values]
+    else:
+        points = grid(settings)
+    for point in points:
+        if training_spans(panel, changed_config(config, point))[1] is None:
+            raise ConfigError(
+                "the validation loss decides a search, and nothing is validated; set train.patience, or "
+                "split.train_until before split.valid_until"
+            )
+
+
+# -- one trial ---------------------------------------------------------------------------------------------------------
+
+
+def _run_trial(
+    panel: Panel, config: RunConfig, folder: Path, proposal: Proposal, listeners: tuple[Listener, ...], device: str
+) -> Trial:
+    def watch(record: Record) -> None:
+        loss = record.valid_loss if isinstance(record, Epoch) else None
+        if isinstance(record, Epoch) and loss is not None and proposal.is_hopeless(record.epoch, loss):
+            raise _HopelessError
+
+    state, error = "complete", None
+    _clear_unbegun(folder)
+    try:
+        fit(panel, config, folder, resume=True, listeners=(*listeners, watch), device=device)
+    except _HopelessError:
+        state = "pruned"
+    except TrainingError as problem:
+        state, error = "failed", str(problem)
+    except Interrupted as asked:
+        text = f"search stopped in trial {folder.name}, saved in {folder.parent.parent}; go on with the same command"
+        raise Interrupted(text, asked.signal) from None
+    lines = read_metrics(folder / "metrics.jsonl")
+    epochs = [line for line in lines if line["record"] == "epoch"]
+    loss = _kept_loss(epochs, config) if state != "failed" else None
+    if loss is not None and not math.isfinite(loss):
+        state, loss, error = "failed", None, "the validation loss is not finite; use a lower learning_rate"
+    seconds = lines[-1]["seconds"] if lines else 0.0
+    return Trial(folder.name, proposal.settings, state, loss, len(epochs), seconds, error)
+
+
+def _kept_loss(epochs: list[dict[str, Any]], config: RunConfig) -> float:
+    """The validation loss of the weights that a run keeps: the best with early stopping, else the last."""
+    kept = [line for line in epochs if line["is_best"]] if config.train.patience is not None else epochs
+    return kept[-1]["valid_loss"]
+
+
+def _clear_unbegun(folder: Path) -> None:
+    """Remove what is left of a trial that was killed before its run was there."""
+    if is_first() and folder.is_dir() and not exists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+
+
+def _tell(listeners: tuple[Listener, ...], text: str) -> None:
+    for listener in listeners:
+        listener(Message(text))
+
+
+def _summary(trial: Trial) -> str:
+    found = f"validation {trial.valid_loss:.4f}" if trial.valid_loss is not None else trial.error
+    return f"{trial.name}: {trial.state}, {found}"
+
+
+# -- all trials --------------------------------------------------------------------------------------------------------
+
+
+def _folder_of(folder: Path, name: str) -> Path:
+    return folder / "trials" / name
+
+
+def _best(trials: dict[str, Trial]) -> Trial | None:
+    losses = {t.name: t.valid_loss for t in trials.values() if t.state == "complete" and t.valid_loss is not None}
+    return trials[min(losses, key=lambda name: losses[name])] if losses else None
+
+
+def _write_trials(folder: Path, settings: SearchConfig, trials: dict[str, Trial]) -> None:
+    best = _best(trials)
+    content = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "search": settings.model_dump(mode="json"),
+        "best": best and best.name,
+        "trials": [asdict(trial) for trial in trials.values()],
+    }
+    write_file(folder / "search.json", json.dumps(content, indent=1))
+
+
+def _read_trials(folder: Path, config: RunConfig, panel: Panel) -> dict[str, Trial]:
+    """The trials that have ended and whose runs are there; they must have had these data and these other settings."""
+    path = folder / "search.json"
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content["format"], content["version"]) != (FORMAT, FORMAT_VERSION):
+            raise ValueError(f"format {content['format']} {content['version']}")
+        trials = [Trial(**values) for values in content["trials"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}); restore it, or search in a new folder") from None
+    found = {trial.name: trial for trial in trials if exists(_folder_of(folder, trial.name))}
+    for name, trial in found.items():
+        Run.open(_folder_of(folder, name)).check_resumable(changed_config(config, trial.settings), panel)
+    return found
