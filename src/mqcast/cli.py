@@ -16,11 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from mqcast import __version__
-from mqcast.config import RunConfig
+from mqcast.config import RunConfig, SearchConfig
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.data.summary import Summary, summarise
-from mqcast.errors import ConfigError, Interrupted, MqcastError
+from mqcast.durable import write_file
+from mqcast.errors import ArtifactError, ConfigError, Interrupted, MqcastError
 from mqcast.launch import is_first, is_worker, num_cores, run_processes, was_restarted
 
 app = typer.Typer(
@@ -246,8 +247,68 @@ def forecast_command(
         _print(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
 
 
+@app.command("search")
+def search_command(
+    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the trials and what they found.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the tables that fit takes, and \\[search].")
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, such as search.num_trials=5; repeat for more.")
+    ] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train with many settings and say which has the least validation loss; left out: the paper's grid of nine.
+
+    Interrupted, the same command goes on where it was.
+
+    Example: [bold]mqcast search panel searches/first --config search.toml[/bold]
+    """
+    from mqcast.train.search import search, trials_table
+
+    values = _values(config, set or [])
+    wanted, settings = SearchConfig(**values.pop("search", {})), RunConfig(**values)
+    with _listeners(settings, folder.name, mlflow=False, quiet=as_json) as listeners:
+        best = search(Panel.open(panel), settings, wanted, folder, listeners=listeners, device=device)
+    if is_first():
+        if not as_json:
+            console.print(trials_table(best))
+        facts = {"best": best.name, "run": str(best.run.folder), "trials": [asdict(trial) for trial in best.trials]}
+        _print(as_json, facts, f"the best run is in {best.run.folder}")
+
+
+@app.command("curve")
+def curve_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, done or not.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("curve.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw the learning curves of one or several runs as a page that works offline.
+
+    Example: [bold]mqcast curve searches/first/trials/* --out curve.html[/bold]
+    """
+    from mqcast.report.figures import learning_curve
+    from mqcast.train.records import read_metrics
+
+    names = [run.name for run in runs]
+    metrics = {}
+    for run in runs:
+        if not (run / "metrics.jsonl").exists():
+            raise ArtifactError(f"no metrics.jsonl in {run}; name the folder of a run that has begun")
+        metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / "metrics.jsonl")
+    write_file(out, learning_curve(metrics).to_html(include_plotlyjs=True))
+    _print(as_json, {"curve": str(out), "runs": list(metrics)}, f"the learning curve is in {out}")
+
+
 def _settings(config: Path | None, changes: list[str]) -> RunConfig:
     """The settings of a TOML file, with those of the command line."""
+    return RunConfig(**_values(config, changes))
+
+
+def _values(config: Path | None, changes: list[str]) -> dict[str, Any]:
+    """Tables of a TOML file, with what the command line sets."""
     values = RunConfig.read_toml(config) if config else {}
     for change in changes:
         name, equals, text = change.partition("=")
@@ -264,7 +325,7 @@ def _settings(config: Path | None, changes: list[str]) -> RunConfig:
             "no settings of the windows; give --config with a table [window], or --set window.horizon=…, "
             "window.history=… and window.num_fcts=…"
         )
-    return RunConfig(**values)
+    return values
 
 
 def _in_processes(wanted: int | None, device: str, most: int) -> None:

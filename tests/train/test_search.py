@@ -3,13 +3,17 @@
 import itertools
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 from functools import cache
 
 import pytest
+from typer.testing import CliRunner
 
-from mqcast import Panel
+from mqcast import Panel, pack
+from mqcast.cli import app
 from mqcast.config import PAPER_SPACE, ModelConfig, Range, RunConfig, SearchConfig, TrainConfig, WindowConfig
 from mqcast.datasets import lognormal_world
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
@@ -105,9 +109,8 @@ def test_the_trial_with_the_least_validation_loss_wins(done):
 
 
 def test_a_trial_is_the_run_that_fit_makes_of_the_same_settings(done, tmp_path):
-    folder, best = done
+    best = done[1]
     alone = fit(panel(), best.config, tmp_path / "alone", device="cpu")
-    assert alone.config.train.learning_rate == dict(best.trials[-1].settings | SPACE)["train.learning_rate"][1]
     weights = [run / "model.safetensors" for run in (alone.folder, best.run.folder)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
@@ -362,3 +365,51 @@ def test_a_resumed_trial_begins_after_its_checkpoint(tmp_path):
     begun = []
     run_search(tmp_path, settings, listener=lambda record: begun.append(record) if isinstance(record, Begin) else None)
     assert begun[0].step > 0
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "120"})
+
+
+def test_search_from_the_command_line(done, tmp_path):
+    world = lognormal_world(16, 40, 4)
+    pack(world.frame, tmp_path / "panel", world.schema, world.static, world.events)
+    derived = ("static_dim", "head_dim")  # left out, so that they follow hidden_dim
+    lines = [line for line in CONFIG.to_toml().splitlines(keepends=True) if not line.startswith(derived)]
+    space = "[search.space]\nmodel.hidden_dim = [2, 6]\ntrain.learning_rate = [1e-4, 1e-2]\n"
+    (tmp_path / "search.toml").write_text("".join(lines) + space)
+    folder = shutil.copytree(done[0], tmp_path / "search")
+    shutil.rmtree(folder / "trials" / done[1].name)  # one of the four is left to do
+    options = ("--config", tmp_path / "search.toml", "--device", "cpu")
+    printed = json.loads(command("search", tmp_path / "panel", folder, *options, "--json").stdout)
+    assert printed["best"] == done[1].name
+    assert sorted(outcomes(folder)) == sorted(outcomes(done[0]))
+    shown = command("search", tmp_path / "panel", folder, *options).stdout
+    assert "4 trials by validation loss" in shown
+    assert f"the best run is in {folder / 'trials' / done[1].name}" in shown
+    losses = [float(loss) for loss in re.findall(r"(0\.\d{4}) │ complete", shown)]
+    assert losses == sorted(losses)
+    assert len(losses) == 4
+
+
+def test_a_search_without_windows_is_refused(tmp_path):
+    refused = command("search", tmp_path, tmp_path / "out", "--set", "search.num_trials=2")
+    assert isinstance(refused.exception, ConfigError)
+    assert "[window]" in str(refused.exception)
+
+
+def test_curve_from_the_command_line(done, tmp_path):
+    runs = sorted((done[0] / "trials").iterdir())
+    drawn = command("curve", *runs, "--out", tmp_path / "curve.html", "--json")
+    assert json.loads(drawn.stdout)["runs"] == [run.name for run in runs]
+    assert (tmp_path / "curve.html").read_text().count("best epoch") == len(runs)
+
+
+def test_a_curve_of_something_that_is_no_run_is_refused(tmp_path):
+    refused = command("curve", tmp_path, "--out", tmp_path / "none.html")
+    assert isinstance(refused.exception, ArtifactError)
+    assert "name the folder of a run" in str(refused.exception)
+    assert not (tmp_path / "none.html").exists()

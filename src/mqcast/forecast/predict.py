@@ -92,8 +92,9 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> 
 def context_of(model: ModelConfig, horizon: int) -> int:
     """Steps before a creation time that its forecast may depend on."""
     encoder = sum(model.encoder_dilations) + (model.lookback if model.encoder_attention else 0)
-    attention = model.lookback if model.has_attention else 0
-    return encoder + attention + {"mqt": horizon - 1, "mqt-all": model.lookback}.get(model.model, 0)
+    if not model.has_attention:
+        return encoder + horizon - 1  # distances to the last event reach so far
+    return encoder + model.lookback + {"mqt": horizon - 1, "mqt-all": model.lookback}.get(model.model, 0)
 
 
 def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:

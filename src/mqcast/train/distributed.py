@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed.rendezvous import rendezvous
 
 from mqcast.errors import ConfigError
 
@@ -125,8 +127,11 @@ def _group(place: torch.device) -> Iterator[Ranks]:
         return
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    store, rank, num = next(iter(rendezvous("env://")))
+    # torchrun keeps the store when it starts processes again; without a prefix they may find the addresses of the dead.
+    store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", store=store, rank=rank, world_size=num)
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), place)
+        yield Ranks(rank, num, place)
     finally:
         dist.destroy_process_group()

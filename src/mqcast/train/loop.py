@@ -206,7 +206,8 @@ class Training:
         """Validate, keep the best weights, decide whether to go on, save."""
         state, config = self.state, self.config.train
         valid_loss, by_level = self._validate()
-        is_best = valid_loss is not None and (state.best_loss is None or valid_loss < state.best_loss - config.min_gain)
+        least = math.inf if state.best_loss is None else state.best_loss - config.min_gain
+        is_best = valid_loss is not None and valid_loss < least
         if is_best:
             state.best_loss, state.epochs_without_gain, self.best = valid_loss, 0, self._copy(self.average)
         else:
@@ -250,7 +251,8 @@ class Training:
         loc, scale = batch.loc[:, None, -n:, None], batch.scale[:, None, -n:, None]
         scored = batch.is_scored(n).cpu().numpy()
         both = torch.cat((batch.targets(n)[..., None], forecasts), dim=-1) * scale + loc
-        values = np.where(scored[..., None], inverse(both.double().cpu().numpy()), 0)
+        with np.errstate(over="ignore"):  # a network that has hardly learnt may be far off
+            values = np.where(scored[..., None], inverse(both.double().cpu().numpy()), 0)
         error, levels = values[..., :1] - values[..., 1:], np.array(self.config.model.quantiles)
         losses = np.maximum(levels * error, (levels - 1) * error).sum(axis=(0, 1, 2))
         return torch.from_numpy(np.append(np.abs(values[..., 0]).sum(), losses))

@@ -77,7 +77,7 @@ class MetricsFile:
     def __init__(self, path: Path, log_every: int, size: int = 0):
         self.log_every = log_every
         self.file = path.open("ab")
-        self.file.truncate(size)
+        self.file.seek(self.file.truncate(size))
 
     def __call__(self, record: Record) -> None:
         if isinstance(record, Epoch) or (isinstance(record, Step) and record.step % self.log_every == 0):
@@ -132,6 +132,7 @@ class ProgressBar:
         if isinstance(record, Message):
             self.progress.console.print(record.text, highlight=False, markup=False)
         elif isinstance(record, Begin):
+            self.validation, self.before = "", None
             self.progress.update(self.task, completed=record.step, total=record.total_steps)
         elif isinstance(record, Epoch):
             self.progress.console.print(summary(record), highlight=False, markup=False)

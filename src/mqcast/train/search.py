@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from mqcast.config import Range, RunConfig, SearchConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import cannot_write, write_file
@@ -54,6 +56,20 @@ class Best:
     config: RunConfig
     run: Run
     trials: tuple[Trial, ...]
+
+
+def trials_table(best: Best) -> Table:
+    """Every trial, the best first, for people."""
+    by_loss = sorted(best.trials, key=lambda trial: (trial.state != "complete", trial.valid_loss or 0.0))
+    names = list(dict.fromkeys(name for trial in by_loss for name in trial.settings))
+    table = Table(title=f"{len(by_loss)} trials by validation loss", title_justify="left")
+    for heading in (*names, "validation", "state", "epochs", "minutes"):
+        table.add_column(heading, justify="left" if heading == "state" else "right")
+    for trial in by_loss:
+        loss = "" if trial.valid_loss is None else f"{trial.valid_loss:.4f}"
+        row = [*(str(trial.settings.get(name, "")) for name in names), loss, trial.state, str(trial.num_epochs)]
+        table.add_row(*row, f"{trial.seconds / 60:.1f}", style="bold" if trial.name == best.name else None)
+    return table
 
 
 class _HopelessError(Exception):

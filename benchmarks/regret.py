@@ -1,0 +1,167 @@
+"""How far each network is from the oracle on a simulated retailer: regret by model and seed.
+
+    python benchmarks/regret.py [--variants mqt mqcnn …] [--seeds 3] [--record regret]
+
+2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
+with their whole horizons, are scored. All models have the same windows, order, settings and number of epochs; the final
+weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, and of log demand, where
+every item counts alike. One process a core; runs resume where they were. Writes results/<record>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from harness import DATA, write_record
+
+from mqcast import Panel
+from mqcast.config import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
+from mqcast.datasets import World, lognormal_world
+from mqcast.errors import EventReachWarning
+from mqcast.forecast.predict import forecast
+from mqcast.train.loop import fit
+from mqcast.train.records import read_metrics
+
+HORIZON, NUM_WEEKS, FIRST_TEST, LAST_TEST, LEVELS = 26, 208, 182, 207, (0.5, 0.9)
+WINDOW = WindowConfig(horizon=HORIZON, history=104, num_fcts=52, batch_size=16)
+SCALING = ScalingConfig(by="past", log1p=True)
+MODEL = ModelConfig(quantiles=LEVELS, lookback=104)
+TRAIN = TrainConfig(learning_rate=3e-3, schedule="cosine", patience=None)
+VARIANTS: dict[str, dict] = {
+    "mqt": {},
+    "mqt-nods": {"model": "mqt-nods"},
+    "mqt-all": {"model": "mqt-all"},
+    "mqcnn": {"model": "mqcnn"},
+    "mqrnn": {"model": "mqrnn"},
+    "mqt, bare block": {"block": "bare"},
+    "mqt, heads per horizon": {"feedback_heads": "per_horizon"},
+    "mqt, no horizon code": {"horizon_code": False},
+    "mqt, no scale inputs": {"scale_inputs": False},
+    "mqt, context of r_t": {"agnostic_context": "current"},
+    "mqt, encoder attention": {"encoder_attention": True},
+    "mqt, monotone head": {"head": "monotone"},
+}
+PAPERS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
+
+
+@cache
+def make_world(num_items: int, seed: int) -> tuple[World, Panel]:
+    world = lognormal_world(num_items, NUM_WEEKS, HORIZON, seed=seed)
+    return world, Panel.from_frame(world.frame, world.schema, world.static, world.events)
+
+
+def date_of(panel: Panel, week: int) -> str:
+    time_of = panel.axis.frequency.times(panel.first_step[:1] + week)
+    return str(np.datetime64(int(time_of[0]), "us"))[:10]
+
+
+def settings(panel: Panel, variant: str, seed: int, options: argparse.Namespace) -> RunConfig:
+    until = date_of(panel, FIRST_TEST - 1)
+    return RunConfig(
+        window=WINDOW,
+        split=SplitConfig(train_until=until, valid_until=until),
+        scaling=SCALING,
+        model=ModelConfig(**MODEL.model_dump(exclude_unset=True) | VARIANTS[variant]),
+        train=TRAIN.replace(seed=seed, max_epochs=options.epochs),
+    )
+
+
+def run(job: tuple[str, int, argparse.Namespace]) -> dict:
+    """Train, or go on training, one variant with one seed; score it."""
+    variant, seed, options = job
+    warnings.simplefilter("ignore", EventReachWarning)
+    world, panel = make_world(options.items, options.world_seed)
+    config = settings(panel, variant, seed, options)
+    key = hashlib.sha256((config.to_toml() + panel.fingerprint).encode()).hexdigest()[:12]
+    folder = DATA / "regret" / f"{variant.replace(', ', '_').replace(' ', '-')}-{seed}-{key}"
+    done = fit(panel, config, folder, resume=True)
+    path = forecast(done, panel, folder / "forecasts.parquet", first=date_of(panel, FIRST_TEST))
+    epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
+    found = {"variant": variant, "seed": seed, **regrets(world, quantiles_of(path, options.items))}
+    found |= {"steps": epochs[-1]["step"], "trajectories": epochs[-1]["trajectories"], "seconds": epochs[-1]["seconds"]}
+    found["parameters"] = sum(p.numel() for p in done.network().parameters())
+    print({k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
+    return found
+
+
+def quantiles_of(path: Path, num_items: int) -> np.ndarray:
+    """(items, horizon, creation times, levels), from a frame in the order of item, cutoff and horizon."""
+    frame = pl.read_parquet(path)
+    values = frame.select("q0.5", "q0.9").to_numpy().reshape(num_items, -1, HORIZON, len(LEVELS))
+    assert values.shape[1] == LAST_TEST - FIRST_TEST + 1
+    return values.transpose(0, 2, 1, 3)
+
+
+def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
+    """Loss over the oracle's loss, less one: overall, in promotion and in holiday weeks."""
+    weeks = np.arange(FIRST_TEST, LAST_TEST + 1) + np.arange(1, HORIZON + 1)[:, None]
+    actual, best = world.demand[:, weeks], world.oracle.quantiles(LEVELS, FIRST_TEST, LAST_TEST)
+    promoted = world.promotions[:, weeks].any(axis=-1)
+    holiday = np.broadcast_to(world.holidays[weeks].any(axis=-1), actual.shape)
+    slices = {"all": np.ones_like(promoted), "promotions": promoted, "holidays": holiday}
+    found = {}
+    for unit, of in {"demand": lambda y: y, "log demand": lambda y: np.log(np.maximum(y, 1e-3))}.items():
+        for i, level in enumerate(LEVELS):
+            losses = [pinball(of(actual) - of(q[..., i]), level) for q in (quantiles, best)]
+            for name, where in slices.items():
+                found[f"{unit} P{level * 100:.0f} {name}"] = float(losses[0][where].sum() / losses[1][where].sum() - 1)
+            found[f"coverage P{level * 100:.0f}"] = float((actual <= quantiles[..., i]).mean())
+    return found
+
+
+def pinball(error: np.ndarray, level: float) -> np.ndarray:
+    return np.maximum(level * error, (level - 1) * error)
+
+
+def summary(runs: list[dict]) -> dict[str, dict]:
+    """Mean, least and most over seeds, by variant."""
+    found = {}
+    for variant in dict.fromkeys(r["variant"] for r in runs):
+        of_variant = [r for r in runs if r["variant"] == variant]
+        numbers = [k for k, v in of_variant[0].items() if isinstance(v, float)]
+        found[variant] = {
+            k: {
+                name: float(of([r[k] for r in of_variant]))
+                for name, of in (("mean", np.mean), ("least", min), ("most", max))
+            }
+            for k in numbers
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=2000)
+    parser.add_argument("--world-seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(PAPERS))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--record", default="regret")
+    options = parser.parse_args()
+    started = time.time()
+    jobs = [(variant, seed, options) for seed in range(options.seeds) for variant in options.variants]
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        runs = pool.map(run, jobs, chunksize=1)
+    _, panel = make_world(options.items, options.world_seed)
+    record = {
+        "command": "python benchmarks/regret.py "
+        + " ".join(f"--{k.replace('_', '-')} {v}" for k, v in vars(options).items() if k != "variants"),
+        "settings": settings(panel, "mqt", 0, options).model_dump(mode="json"),
+        "summary": summary(runs),
+        "runs": runs,
+        "hours": (time.time() - started) / 3600,
+    }
+    print(write_record(options.record, record))
+
+
+if __name__ == "__main__":
+    main()

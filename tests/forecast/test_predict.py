@@ -1,0 +1,156 @@
+"""Forecasts of a trained run: in units, dated, in shards that any number of processes may share."""
+
+import datetime as dt
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_world
+
+from mqcast import ConfigError, DataError, Panel
+from mqcast.config import ModelConfig
+from mqcast.data.windows import Span, WindowPlan
+from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError
+from mqcast.forecast import predict
+from mqcast.forecast.predict import context_of, forecast
+from mqcast.run import Run
+from mqcast.train.loop import fit
+
+pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.EventReachWarning")
+NUM_ITEMS, NUM_WEEKS = 12, 40
+SUNDAY = dt.datetime(2019, 1, 6)
+
+
+def week(number: int) -> dt.datetime:
+    return SUNDAY + dt.timedelta(weeks=number)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EventReachWarning)
+        return fit(sample_panel(), config(max_steps=3), tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_the_last_cutoff_is_each_series_last_observation(run, tmp_path):
+    frame = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "f.parquet"))
+    assert frame.columns == ["unique_id", "cutoff", "ds", "horizon", "q0.5", "q0.9"]
+    assert frame.height == NUM_ITEMS * HORIZON
+    assert frame["cutoff"].unique().to_list() == [week(NUM_WEEKS - 1)]
+    assert frame["ds"][:HORIZON].to_list() == [week(NUM_WEEKS - 1 + h) for h in range(1, HORIZON + 1)]
+    assert (frame["q0.5"] <= frame["q0.9"]).all()
+    assert frame["unique_id"].to_list() == sorted(frame["unique_id"].to_list())
+
+
+def test_forecasts_are_the_networks_brought_back_to_units(run, tmp_path):
+    panel = sample_panel()
+    frame = pl.read_parquet(forecast(run, panel, tmp_path / "f.parquet", first=week(30), last=week(30)))
+    plan = predict.cutoff_plan(run, panel, week(30), week(30))
+    assemble = run.assembler(panel).on_windows(plan.config.replace(num_fcts=1))
+    at = int(panel.axis.frequency.times(panel.first_step[:1] + 30)[0])
+    batch = assemble(WindowPlan(panel, assemble.config, Span(at, at), shuffle=False).batch(0, 0))
+    scaled = run.network().quantiles(batch, 1).values[..., 0, :].numpy()
+    z = batch.loc[:, -1].numpy()[:, None, None] + batch.scale[:, -1].numpy()[:, None, None] * scaled
+    expected = np.expm1(z).reshape(-1, 2)
+    assert len(expected) == 10 * HORIZON, "as many items as are in a batch"
+    np.testing.assert_allclose(frame.select("q0.5", "q0.9").to_numpy()[: len(expected)], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all", "mqcnn"])
+def test_a_cutoffs_forecast_does_not_depend_on_which_others_are_asked_for(tmp_path, model):
+    settings = config(max_steps=2).replace(model=ModelConfig(**MODEL.model_dump(exclude_unset=True) | {"model": model}))
+    run = fit(sample_panel(), settings, tmp_path / "run")
+    many = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "many", first=week(20)))
+    some = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "some", first=week(25), last=week(27)))
+    last = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "last"))
+    assert many.height == NUM_ITEMS * 20 * HORIZON
+    keys = ["unique_id", "cutoff", "ds", "horizon"]
+    for few in (some, last):
+        both = few.join(many, on=keys, how="inner")
+        assert both.height == few.height > 0
+        np.testing.assert_allclose(both["q0.9"], both["q0.9_right"], rtol=1e-5)
+
+
+def test_the_context_covers_all_that_a_forecast_depends_on():
+    base = {"hidden_dim": 8, "encoder_dilations": (1, 2, 4), "lookback": 8}
+    assert context_of(ModelConfig(model="mqcnn", **base), 5) == 7 + 4
+    assert context_of(ModelConfig(model="mqt-nods", **base), 5) == 7 + 8
+    assert context_of(ModelConfig(model="mqt", **base), 5) == 7 + 8 + 4
+    assert context_of(ModelConfig(model="mqt-all", **base), 5) == 7 + 8 + 8
+    assert context_of(ModelConfig(model="mqt", encoder_attention=True, **base), 5) == 7 + 8 + 8 + 4
+
+
+def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tmp_path, monkeypatch):
+    panel = sample_panel()
+    whole = pl.read_parquet(forecast(run, panel, tmp_path / "whole", first=week(30)))
+    monkeypatch.setattr(predict, "ROWS_A_SHARD", 2 * 10 * HORIZON)
+    shard_frame, done = predict.shard_frame, []
+
+    def fails_at_the_third(*arguments):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(arguments[-1])
+        return shard_frame(*arguments)
+
+    monkeypatch.setattr(predict, "shard_frame", fails_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        forecast(run, panel, tmp_path / "parts", first=week(30))
+    assert not (tmp_path / "parts").exists()
+    again = []
+    monkeypatch.setattr(predict, "shard_frame", lambda *a: again.append(a[-1]) or shard_frame(*a))
+    path = forecast(run, panel, tmp_path / "parts", first=week(30))
+    parts, keys = pl.read_parquet(path), ["unique_id", "cutoff", "ds", "horizon"]
+    assert parts.select(keys).equals(whole.select(keys))
+    np.testing.assert_allclose(parts["q0.9"], whole["q0.9"], rtol=1e-5)
+    assert done == [range(2), range(2, 4)]
+    assert again == [range(i, i + 2) for i in range(4, 12, 2)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"], "no shards are left"
+
+
+def test_shards_of_another_model_or_span_are_not_taken_for_these(run, tmp_path, monkeypatch):
+    panel = sample_panel()
+    other = fit(panel, config(max_steps=4), tmp_path / "other")
+    keys = {
+        predict._key(which, panel, predict.cutoff_plan(which, panel, first))
+        for which in (run, other)
+        for first in (None, week(30), week(31))
+    }
+    assert len(keys) == 6
+
+
+def test_series_that_ended_early_are_forecast_from_their_own_end(run, tmp_path):
+    world = sample_world()
+    short = (pl.col("unique_id") != "item_000003") | (pl.col("ds") <= week(30))
+    end = (pl.col("unique_id") == "item_000003") & (pl.col("ds") > week(30 - HORIZON))
+    frame = world.frame.filter(short).with_columns(y=pl.when(end).then(None).otherwise(pl.col("y")))
+    panel = Panel.from_frame(frame, None, world.static, world.events, like=sample_panel())
+    found = pl.read_parquet(forecast(run, panel, tmp_path / "f"))
+    cutoffs = dict(found.group_by("unique_id").agg(pl.col("cutoff").first()).iter_rows())
+    assert cutoffs.pop("item_000003") == week(30 - HORIZON)
+    assert set(cutoffs.values()) == {week(NUM_WEEKS - 1)}
+    later = pl.read_parquet(forecast(run, panel, tmp_path / "g", first=week(35)))
+    assert "item_000003" not in later["unique_id"]
+
+
+def test_what_cannot_be_forecast_says_why(run, tmp_path):
+    world = sample_world()
+    frame = world.frame.filter(pl.col("y").is_not_null())
+    without_future = Panel.from_frame(frame, None, world.static, world.events, like=sample_panel())
+    with pytest.raises(KnownValuesError, match="add rows with promo"):
+        forecast(run, without_future, tmp_path / "f")
+    forecast(run, without_future, tmp_path / "f", first=week(30), last=week(NUM_WEEKS - 1 - HORIZON))
+    with pytest.raises(ConfigError, match="swap them"):
+        forecast(run, sample_panel(), tmp_path / "f", first="2019-05-05", last="2019-03-03")
+    with pytest.raises(DataError, match="another span"):
+        forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04")
+    with pytest.raises(ConfigError, match="is not a date"):
+        forecast(run, sample_panel(), tmp_path / "f", first="soon")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot write"):
+        forecast(run, sample_panel(), tmp_path / "file" / "f")
+    assert CONFIG.window.horizon == HORIZON
