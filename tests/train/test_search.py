@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -82,6 +84,13 @@ def done(tmp_path_factory):
     """A whole grid, searched once."""
     folder = tmp_path_factory.mktemp("grid") / "search"
     return folder, run_search(folder)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A search by Optuna, never interrupted."""
+    folder = tmp_path_factory.mktemp("optuna") / "search"
+    return folder, run_search(folder, OPTUNA)
 
 
 def test_the_default_space_is_the_papers_grid_of_nine():
@@ -275,11 +284,20 @@ def test_a_damaged_record_is_refused(tmp_path):
         run_search(tmp_path)
 
 
+@pytest.mark.slow
+def test_two_processes_search_a_grid_as_one_does(done, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, __file__, str(tmp_path / "search")]
+    for _ in range(2):  # the second time there is nothing to do
+        subprocess.run(command, check=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        assert outcomes(tmp_path / "search") == outcomes(done[0])
+
+
 # -- optuna ------------------------------------------------------------------------------------------------------------
 
 
-def test_optuna_draws_within_ranges_and_whole_numbers_stay_whole(tmp_path):
-    best = run_search(tmp_path, OPTUNA)
+def test_optuna_draws_within_ranges_and_whole_numbers_stay_whole(drawn):
+    best = drawn[1]
     assert len(best.trials) == 4
     for trial in best.trials:
         width, rate = trial.settings.values()
@@ -290,15 +308,14 @@ def test_optuna_draws_within_ranges_and_whole_numbers_stay_whole(tmp_path):
     assert best.name == min(best.trials, key=lambda trial: trial.valid_loss).name
 
 
-def test_an_interrupted_optuna_search_takes_up_its_trial_and_ends_alike(tmp_path):
-    run_search(tmp_path / "whole", OPTUNA)
+def test_an_interrupted_optuna_search_takes_up_its_trial_and_ends_alike(drawn, tmp_path):
     first, second = Witness(Epoch, 4, Killed()), Witness()
     with pytest.raises(Killed):
         run_search(tmp_path / "cut", OPTUNA, listener=first)
     with (tmp_path / "cut" / "optuna.log").open("ab") as journal:
         journal.write(b'{"op_code":')  # a line that its writer did not end
     run_search(tmp_path / "cut", OPTUNA, listener=second)
-    assert outcomes(tmp_path / "cut") == outcomes(tmp_path / "whole")
+    assert outcomes(tmp_path / "cut") == outcomes(drawn[0])
     assert second.begun[0] == first.begun[-1]
     again = Witness()
     run_search(tmp_path / "cut", OPTUNA, listener=again)
@@ -413,3 +430,7 @@ def test_a_curve_of_something_that_is_no_run_is_refused(tmp_path):
     assert isinstance(refused.exception, ArtifactError)
     assert "name the folder of a run" in str(refused.exception)
     assert not (tmp_path / "none.html").exists()
+
+
+if __name__ == "__main__":
+    run_search(Path(sys.argv[1]))

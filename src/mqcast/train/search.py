@@ -24,9 +24,9 @@ from mqcast.config import Range, RunConfig, SearchConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
-from mqcast.launch import is_first
 from mqcast.run import Run, exists
-from mqcast.train.loop import fit
+from mqcast.train.distributed import Ranks, joined
+from mqcast.train.loop import Training
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
 from mqcast.train.records import Epoch, Listener, Message, Record, read_metrics
 from mqcast.train.spans import training_spans
@@ -92,15 +92,16 @@ def search(
     folder = Path(folder)
     _check(panel, config, settings)
     trials = _read_trials(folder, config, panel)
-    for proposal in proposals(settings, folder):
-        name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
-        if name not in trials:
-            _tell(listeners, f"trial {len(trials) + 1} of {num_trials(settings)}: {name}")
-            trials[name] = _run_trial(panel, changed, _folder_of(folder, name), proposal, listeners, device)
-            _tell(listeners, _summary(trials[name]))
-            if is_first():
-                _write_trials(folder, settings, trials)
-        proposal.tell(trials[name].state, trials[name].valid_loss)
+    with joined(device, config.train.num_threads) as ranks:
+        for proposal in proposals(settings, folder):
+            name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
+            if name not in trials:
+                _tell(listeners, f"trial {len(trials) + 1} of {num_trials(settings)}: {name}")
+                trials[name] = _run_trial(panel, changed, _folder_of(folder, name), proposal, listeners, ranks)
+                _tell(listeners, _summary(trials[name]))
+                if ranks.is_first:
+                    _write_trials(folder, settings, trials)
+            proposal.tell(trials[name].state, trials[name].valid_loss)
     best = _best(trials)
     if best is None:
         raise ConfigError(f"no trial in {folder} gave a network; see search.json there, and try lower learning rates")
@@ -148,7 +149,7 @@ def _check(panel: Panel, config: RunConfig, settings: SearchConfig) -> None:
 
 
 def _run_trial(
-    panel: Panel, config: RunConfig, folder: Path, proposal: Proposal, listeners: tuple[Listener, ...], device: str
+    panel: Panel, config: RunConfig, folder: Path, proposal: Proposal, listeners: tuple[Listener, ...], ranks: Ranks
 ) -> Trial:
     def watch(record: Record) -> None:
         loss = record.valid_loss if isinstance(record, Epoch) else None
@@ -156,9 +157,10 @@ def _run_trial(
             raise _HopelessError
 
     state, error = "complete", None
-    _clear_unbegun(folder)
-    try:
-        fit(panel, config, folder, resume=True, listeners=(*listeners, watch), device=device)
+    if ranks.is_first:
+        _clear_unbegun(folder)
+    try:  # as `fit` does; but processes can join only once
+        Training(panel, config, folder, ranks, resume=True, listeners=(*listeners, watch)).run_to_end()
     except _HopelessError:
         state = "pruned"
     except TrainingError as problem:
@@ -183,7 +185,7 @@ def _kept_loss(epochs: list[dict[str, Any]], config: RunConfig) -> float:
 
 def _clear_unbegun(folder: Path) -> None:
     """Remove what is left of a trial that was killed before its run was there."""
-    if is_first() and folder.is_dir() and not exists(folder):
+    if folder.is_dir() and not exists(folder):
         try:
             shutil.rmtree(folder)
         except OSError as error:
