@@ -3,7 +3,7 @@
 import pytest
 
 from mqcast import Schema
-from mqcast.config import ScalingConfig, WindowConfig
+from mqcast.config import RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.errors import ConfigError, SchemaError
 
 
@@ -54,3 +54,18 @@ def test_a_broken_file_is_named(tmp_path, text, says):
         Schema.from_toml(tmp_path / "x.toml", table="schema")
     with pytest.raises(ConfigError, match="no settings file"):
         Schema.from_toml(tmp_path / "none.toml")
+
+
+def test_none_survives_a_toml_file_where_it_is_not_the_default(tmp_path):
+    settings = RunConfig(
+        window=WindowConfig(horizon=4, history=4, num_fcts=4),
+        scaling=ScalingConfig(by="none"),
+        train=TrainConfig(patience=None, clip_norm=None),
+    )
+    path = tmp_path / "run.toml"
+    path.write_text(settings.to_toml())
+    assert RunConfig.from_toml(path) == settings
+    assert settings.train.patience is None
+    assert settings.scaling.by == "none"
+    with pytest.raises(ConfigError, match=r"RunConfig.train.max_epochs"):
+        RunConfig(window=settings.window, train={"max_epochs": "none"})

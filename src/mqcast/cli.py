@@ -319,7 +319,7 @@ def _values(config: Path | None, changes: list[str]) -> dict[str, Any]:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text
-        values.setdefault(table, {})[field] = None if value == "none" else value
+        values.setdefault(table, {})[field] = value
     if "window" not in values:
         raise ConfigError(
             "no settings of the windows; give --config with a table [window], or --set window.horizon=…, "

@@ -4,7 +4,7 @@ import datetime as dt
 import difflib
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import tomli_w
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
 
 from mqcast.errors import ConfigError, MqcastError
 
+NONE = "none"  # TOML has no word for it
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
@@ -81,14 +82,45 @@ class Settings(BaseModel):
             raise ConfigError(f"{path} is not TOML: {error}") from None
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(self.model_dump(exclude_none=True, mode="json"))
+        return tomli_w.dumps(self._for_toml())
+
+    def _for_toml(self) -> dict[str, Any]:
+        """The settings as TOML can say them: None is left out where it is the default, and "none" where it is not."""
+        said: dict[str, Any] = {}
+        for name, value in self.model_dump(mode="json").items():
+            inner = getattr(self, name)
+            if isinstance(inner, Settings):
+                said[name] = inner._for_toml()
+            elif value is not None:
+                said[name] = value
+            elif name in self._may_be_none():
+                said[name] = NONE
+        return said
+
+    @classmethod
+    def _may_be_none(cls) -> list[str]:
+        """Settings that may be None but are not so by default."""
+        return [
+            name
+            for name, field in cls.model_fields.items()
+            if type(None) in get_args(field.annotation) and field.default is not None
+        ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_in_words(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        said = {name for name in cls._may_be_none() if values.get(name) == NONE}
+        return {name: None if name in said else value for name, value in values.items()}
 
 
 class ScalingConfig(Settings):
     """How the target is brought to a common scale; see `mqcast.data.scaling`."""
 
-    by: Literal["series", "global", "past", "past_mean", "none"] = "series"
+    by: Literal["recent", "series", "global", "past", "past_mean", "none"] = "series"
     log1p: bool = False
+    half_life: float = Field(default=4.0, gt=0, description="recent: rows after which an observation weighs half")
 
 
 class WindowConfig(Settings):
@@ -161,6 +193,7 @@ class ModelConfig(Settings):
         default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
     )
     encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
+    position_norm: bool = Field(default=True, description="position encodings are brought to unit size")
     horizon_code: bool = Field(default=True, description="the output layer knows how far ahead it forecasts")
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
     head: Literal["free", "monotone"] = Field(

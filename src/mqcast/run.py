@@ -48,7 +48,7 @@ class Run:
         """A new run in a new or an empty folder."""
         if exists(folder):
             raise ArtifactError(f"{folder} holds a run already; resume it, or name another folder")
-        if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        if folder.is_file() or (folder.is_dir() and any(_is_strange(path) for path in folder.iterdir())):
             raise ArtifactError(f"{folder} holds something that is not a run; name an empty or a new folder")
         facts = {
             "format": FORMAT,
@@ -152,6 +152,11 @@ class Run:
 
 def exists(folder: Path) -> bool:
     return (folder / "run.json").exists()
+
+
+def _is_strange(path: Path) -> bool:
+    """Is this something that an interrupted start would not leave?"""
+    return path.name not in ("config.toml", "scaling.safetensors") and not path.name.endswith(".part")
 
 
 def signature(panel: Panel) -> str:

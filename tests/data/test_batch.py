@@ -142,8 +142,11 @@ def test_calendars_carry_real_values_on_both_sides_of_every_window():
         first = int(batch.start[0]) - CONFIG.reach
         for i in range(batch.global_category.shape[1]):
             day = dt.date(1970, 1, 1) + dt.timedelta(days=first + i)
-            expected = [day.weekday(), day.isocalendar().week - 1, day.month - 1]
-            assert batch.global_category[0, i, :3].tolist() == expected
+            assert batch.global_category[0, i, 0] == day.weekday()
+            angle = 2 * np.pi * (day - dt.date(day.year, 1, 1)).days / 365.25
+            at = len(panel.holidays)
+            wave = [np.cos(angle), np.cos(2 * angle), np.sin(angle), np.sin(2 * angle)]
+            np.testing.assert_allclose(batch.global_number[0, i, at : at + 4], wave, atol=1e-6)
             names = [name for _, name in panel.holidays]
             assert bool(batch.global_number[0, i, names.index("New Year's Day")]) == ((day.month, day.day) == (1, 1))
 

@@ -41,18 +41,38 @@ def test_categories_are_those_of_the_standard_library(moment):
 @pytest.mark.parametrize(
     ("freq", "features"),
     [
-        ("15min", ("minute_of_hour", "hour_of_day", "day_of_week", "week_of_year", "month")),
-        ("h", ("hour_of_day", "day_of_week", "week_of_year", "month")),
-        ("D", ("day_of_week", "week_of_year", "month")),
-        ("B", ("day_of_week", "week_of_year", "month")),
-        ("W", ("week_of_year", "month")),
+        ("15min", ("minute_of_hour", "hour_of_day", "day_of_week", "year_wave")),
+        ("h", ("hour_of_day", "day_of_week", "year_wave")),
+        ("D", ("day_of_week", "year_wave")),
+        ("B", ("day_of_week", "year_wave")),
+        ("W", ("year_wave",)),
         ("MS", ("month",)),
         ("QS", ("quarter",)),
         ("YS", ()),
     ],
 )
-def test_the_categories_fit_the_frequency(freq, features):
+def test_the_features_fit_the_frequency(freq, features):
     assert fitting_features(Frequency.parse(freq)) == features
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_waves_follow_the_time_of_year_on_the_wall_clock(zone):
+    axis = TimeAxis(Frequency.parse("h").anchored(np.array([0])), zone)
+    calendar = Calendar(Schema(freq="h", calendar=("year_wave",)), axis, ())
+    assert (calendar.features, calendar.num_values, calendar.num_waves) == ((), (), 4)
+    moment = dt.datetime(2023, 4, 10, 18)
+    there = moment + dt.timedelta(hours=9 if zone else 0)
+    share = (there - dt.datetime(2023, 1, 1)) / dt.timedelta(days=365.25)
+    expected = [
+        np.cos(2 * np.pi * share),
+        np.cos(4 * np.pi * share),
+        np.sin(2 * np.pi * share),
+        np.sin(4 * np.pi * share),
+    ]
+    times = np.array([moment], "M8[us]").astype(np.int64)
+    np.testing.assert_allclose(calendar.waves(times)[0], expected, atol=1e-12)
+    without = Calendar(Schema(freq="h", calendar=("hour_of_day",)), axis, ())
+    assert without.waves(times).shape == (1, 0)
 
 
 def test_an_unknown_calendar_category_is_refused():

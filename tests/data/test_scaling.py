@@ -17,7 +17,7 @@ from mqcast.errors import DataError
 FIRST = dt.datetime(2024, 1, 1)
 WAYS = [
     ScalingConfig(by=by, log1p=log1p)
-    for by in ("series", "global", "past", "past_mean", "none")
+    for by in ("recent", "series", "global", "past", "past_mean", "none")
     for log1p in (False, True)
 ]
 
@@ -95,7 +95,21 @@ def test_odd_series_get_a_usable_scale(config, values):
         assert np.abs(scaled).max() < 10
 
 
+def naive_level(y: list[float | None], t: int) -> float:
+    weights = {s: 0.5 ** ((t - s) / 4) for s in range(t + 1) if y[s] is not None}
+    return sum(weight * y[s] for s, weight in weights.items()) / sum(weights.values())
+
+
+def naive_surprises(y: list[float | None], t: int) -> list[float]:
+    return [y[s] - naive_level(y, s - 1) for s in range(1, t + 1) if y[s] is not None]
+
+
 def naive_own_past(y: list[float], t: int, by: str) -> tuple[float, float]:
+    if by == "recent":  # 26 observations' worth of the surprise that training found, relative to the mean size
+        typical = np.sqrt(np.mean(np.square(naive_surprises([1.0, 2.0, 3.0], 2)))) / 2
+        prior = typical * np.mean([v for v in y[: t + 1] if v is not None])
+        found = naive_surprises(y, t)
+        return naive_level(y, t), float(np.sqrt((np.sum(np.square(found)) + 26 * prior**2) / (len(found) + 26)))
     seen = [v for v in y[: t + 1] if v is not None]
     if by == "past":  # four observations' worth of the spread that training found, relative to the mean
         typical = np.std([1, 2, 3]) / 2 * np.mean(seen)
@@ -106,7 +120,7 @@ def naive_own_past(y: list[float], t: int, by: str) -> tuple[float, float]:
     return float(np.mean(seen)), spread if spread > 1e-6 * abs(np.mean(seen)) else abs(float(np.mean(seen)))
 
 
-@pytest.mark.parametrize("by", ["series", "past", "past_mean"])
+@pytest.mark.parametrize("by", ["recent", "series", "past", "past_mean"])
 def test_an_unseen_series_is_scaled_from_its_own_past(by):
     train = panel_of(a=[1.0, 2.0, 3.0])
     scaler = TargetScaler.fit(train, ScalingConfig(by=by))
@@ -121,19 +135,19 @@ def test_an_unseen_series_is_scaled_from_its_own_past(by):
     np.testing.assert_array_equal(scale[:3], later[1][:3])
 
 
-def test_under_past_scaling_no_later_sale_changes_a_scale_of_training():
+@pytest.mark.parametrize("by", ["past", "recent"])
+def test_under_past_scaling_no_later_sale_changes_a_scale_of_training(by):
     one, other = (panel_of(a=[3.0, 4.0, 5.0, last], b=[30.0, 10.0, 20.0, 5.0]) for last in (6.0, 600.0))
-    scalers = [
-        TargetScaler.fit(panel, ScalingConfig(by="past"), as_time("2024-01-03", one.axis)) for panel in (one, other)
-    ]
+    scalers = [TargetScaler.fit(panel, ScalingConfig(by=by), as_time("2024-01-03", one.axis)) for panel in (one, other)]
     found = [scales(scaler, panel, "a", 3) for scaler, panel in zip(scalers, (one, other), strict=True)]
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_where_a_window_starts_does_not_change_the_scales():
+@pytest.mark.parametrize("by", ["series", "recent"])
+def test_where_a_window_starts_does_not_change_the_scales(by):
     train = panel_of(a=[1.0, 2.0, 3.0])
     new = panel_of(like=train, z=[float(i * i % 37) for i in range(60)])
-    bound = TargetScaler.fit(train, ScalingConfig()).on(new)
+    bound = TargetScaler.fit(train, ScalingConfig(by=by)).on(new)
     whole = bound.at(np.array([0]), new.first_step - 5, 65)
     late = bound.at(np.array([0]), new.first_step + 30, 30)
     np.testing.assert_array_equal(whole[0][:, 35:], late[0])

@@ -51,9 +51,9 @@ def test_inputs_are_as_wide_as_a_panels_batches():
         known_numbers=2,  # price, promo
         known_flags=(1,),
         known_categories=(4,),
-        global_numbers=num_holidays + 2,  # holidays, heat, fair
-        global_flags=(*range(num_holidays), num_holidays + 1),
-        calendar=(7, 53, 12),
+        global_numbers=num_holidays + 4 + 2,  # holidays, waves of the year, heat, fair
+        global_flags=(*range(num_holidays), num_holidays + 5),
+        calendar=(7,),
         event_categories=(3,),
         static_numbers=1,
         static_categories=(4,),

@@ -197,6 +197,14 @@ def local_position(learned: position.LearnedPosition, inputs: Inputs, span: int,
     return {u: relu(dense(learned.local, x[u])) for u in x}
 
 
+def normed(config: ModelConfig, part: ByStep) -> ByStep:
+    """Mean 0 and variance 1 at each step, as a layer norm without weights has it."""
+    if not config.position_norm:
+        return part
+    centred = {u: x - x.mean() for u, x in part.items()}
+    return {u: x / np.sqrt((x**2).mean() + 1e-5) for u, x in centred.items()}
+
+
 def nearness(distance: int | None, reach: int) -> float:
     """1 at the event, falling linearly in its distance; 0 beyond the reach."""
     return 0.0 if distance is None or distance > reach else 1 - distance / (reach + 1)
@@ -240,8 +248,8 @@ def positions(network: networks.Network, series: Series) -> ByStep:
         return raw_position(network.position, inputs, network.horizon, series)
     r_global = global_position(network.position, config, inputs, network.horizon, series)
     r_local = local_position(network.position, inputs, span, series)
-    nothing = np.zeros(0)
-    return {u: join(r_global.get(u, nothing), r_local.get(u, nothing)) for u in range(span)}
+    parts, nothing = [normed(config, part) for part in (r_global, r_local)], np.zeros(0)
+    return {u: join(*(part.get(u, nothing) for part in parts)) for u in range(span)}
 
 
 # Encoder: tab:mqt, left

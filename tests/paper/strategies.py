@@ -210,6 +210,7 @@ all_configs = st.builds(
     feedback_heads=st.sampled_from(["shared", "per_horizon"]),
     agnostic_context=st.sampled_from(["future", "current"]),
     encoder_attention=st.booleans(),
+    position_norm=st.booleans(),
     horizon_code=st.booleans(),
     scale_inputs=st.booleans(),
     head=st.sampled_from(["free", "monotone"]),

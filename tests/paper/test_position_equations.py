@@ -43,7 +43,7 @@ def test_global_positions_are_convolutions_that_look_both_ways(setting):
     encoding, parts, each = encoded(setting, LearnedPosition)
     config, inputs, horizon = setting.config, setting.inputs, setting.horizon
     r = [naive.global_position(encoding, config, inputs, horizon, series) for series in each]
-    check(setting, parts, r)
+    check(setting, parts, [naive.normed(config, part) for part in r])
     assert all(len(part) == (1 if setting.shared_calendar else len(each)) for part in parts)
 
 
@@ -52,7 +52,8 @@ def test_local_positions_are_a_dense_layer_at_each_step(setting):
     setting = setting.given(**NO_EVENTS)
     encoding, parts, each = encoded(setting, LearnedPosition)
     span = setting.num_steps + setting.horizon
-    check(setting, parts, [naive.local_position(encoding, setting.inputs, span, series) for series in each])
+    r = [naive.local_position(encoding, setting.inputs, span, series) for series in each]
+    check(setting, parts, [naive.normed(setting.config, part) for part in r])
 
 
 @for_all_settings(max_examples=40)
@@ -83,7 +84,7 @@ def test_a_learned_matrix_of_positions_is_a_special_case(dilations):
     setting = Setting(
         num_steps=num_steps,
         horizon=horizon,
-        config=ModelConfig(hidden_dim=2 * width, position_dilations=dilations),
+        config=ModelConfig(hidden_dim=2 * width, position_dilations=dilations, position_norm=False),
         inputs=Inputs(global_numbers=length),
     )
     encoding, _, _ = encoded(setting, LearnedPosition)

@@ -283,6 +283,12 @@ def test_a_run_is_resumed_only_with_its_own_settings_and_data(tmp_path):
     assert fit(sample_panel(), config(max_steps=2, max_minutes=5.0), tmp_path / "run", resume=True).is_trained
 
 
+def test_a_start_that_was_cut_off_is_begun_anew(tmp_path):
+    (tmp_path / "config.toml").write_text("half")
+    (tmp_path / ".scaling.safetensors.7.part").write_bytes(b"half")
+    assert fit(sample_panel(), config(max_steps=1), tmp_path, resume=True).is_trained
+
+
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("the only copy")
     with pytest.raises(ArtifactError, match="not a run"):
@@ -370,7 +376,7 @@ def test_spans_are_told_from_the_end_unless_they_are_set():
 
 def test_a_trained_run_gives_back_its_network_and_transforms(tmp_path):
     panel = sample_panel()
-    for by in ("series", "global", "past"):
+    for by in ("series", "global", "recent"):
         settings = config(max_steps=3).replace(scaling=CONFIG.scaling.replace(by=by))
         one = Training(panel, settings, tmp_path / by, Ranks())
         one.run_to_end()

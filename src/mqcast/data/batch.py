@@ -38,7 +38,7 @@ class Batch:
     past_category: Int[Tensor, "batch time past_categories"]
     known_number: Float[Tensor, "batch span known_numbers"]
     known_category: Int[Tensor, "batch span known_categories"]
-    global_number: Float[Tensor, "shared reach_span global_numbers"]  # holidays, then events
+    global_number: Float[Tensor, "shared reach_span global_numbers"]  # holidays, waves of the year, events
     global_category: Int[Tensor, "shared reach_span global_categories"]  # calendar, then events
     static_number: Float[Tensor, "batch static_numbers"]
     static_category: Int[Tensor, "batch static_categories"]
@@ -153,9 +153,11 @@ class Assembler:
         if times.size:  # a rank's share of a small batch may be empty
             panel.warn_of_event_reach(int(times.max()))
         number, category = panel.events_at(times)
-        flags, calendar = panel.calendar.flags(times), panel.calendar.categories(times)
+        flags, waves, calendar = (
+            of(times) for of in (panel.calendar.flags, panel.calendar.waves, panel.calendar.categories)
+        )
         number, category = self.number.forward("event", number), self.category.forward("event", category)
-        return np.concatenate((flags, number), axis=-1), np.concatenate((calendar, category), axis=-1)
+        return np.concatenate((flags, waves, number), axis=-1), np.concatenate((calendar, category), axis=-1)
 
 
 def load(

@@ -10,24 +10,26 @@ import numpy as np
 
 from mqcast.data.axis import TimeAxis
 from mqcast.data.frequency import DAY, HOUR, MINUTE, Frequency, weekday
-from mqcast.data.schema import CALENDAR_FEATURES, Schema
+from mqcast.data.schema import CALENDAR_FEATURES, YEAR_WAVE, Schema
 from mqcast.errors import ConfigError
 
 NUM_VALUES: dict[str, int] = dict(zip(CALENDAR_FEATURES, (60, 24, 7, 31, 53, 12, 4), strict=True))
+NUM_HARMONICS = 2
+DAYS_A_YEAR = 365.25
 
 
 def fitting_features(frequency: Frequency) -> tuple[str, ...]:
-    """The calendar categories that vary from step to step at this frequency and repeat within a year."""
+    """What of the calendar varies from step to step at this frequency and repeats within a year."""
     if frequency.unit == "month":
         return {1: ("month",), 3: ("quarter",)}.get(frequency.size, () if frequency.size % 12 == 0 else ("month",))
     if frequency.sub_daily:
         minutes = ("minute_of_hour",) if frequency.size % HOUR else ()
-        return (*minutes, "hour_of_day", "day_of_week", "week_of_year", "month")
-    return ("week_of_year", "month") if frequency.size >= 7 * DAY else ("day_of_week", "week_of_year", "month")
+        return (*minutes, "hour_of_day", "day_of_week", YEAR_WAVE)
+    return (YEAR_WAVE,) if frequency.size >= 7 * DAY else ("day_of_week", YEAR_WAVE)
 
 
 class Calendar:
-    """Calendar categories and holiday flags at any times of an axis.
+    """Calendar categories, waves of the year and holiday flags at any times of an axis.
 
     `holidays` are the (region, name) pairs that occur between the panel's first and last date: one that never occurred
     teaches a network nothing. In steps longer than a day a flag says that the holiday falls within the step's period.
@@ -35,7 +37,9 @@ class Calendar:
 
     def __init__(self, schema: Schema, axis: TimeAxis, holidays: tuple[tuple[str, str], ...]):
         self.axis = axis
-        self.features = fitting_features(axis.frequency) if schema.calendar is None else schema.calendar
+        features = fitting_features(axis.frequency) if schema.calendar is None else schema.calendar
+        self.features = tuple(name for name in features if name != YEAR_WAVE)
+        self.num_waves = 2 * NUM_HARMONICS * (YEAR_WAVE in features)
         self.holidays = holidays
         self.stamp = schema.stamp or axis.frequency.stamp
 
@@ -49,6 +53,15 @@ class Calendar:
         wall = self.axis.wall(times)
         columns = [_FEATURE[name](wall) for name in self.features]
         return np.stack(columns, axis=-1) if columns else np.zeros((*times.shape, 0), np.int64)
+
+    def waves(self, times: np.ndarray) -> np.ndarray:
+        """(…, num_waves): cosines and sines of the time of year, which pass smoothly from one year to the next."""
+        wall = self.axis.wall(times)
+        year_start = wall.astype("M8[us]").astype("M8[Y]").astype("M8[us]").astype(np.int64)
+        angle = (
+            (2 * np.pi / (DAYS_A_YEAR * DAY)) * (wall - year_start)[..., None] * np.arange(1, self.num_waves // 2 + 1)
+        )
+        return np.concatenate((np.cos(angle), np.sin(angle)), axis=-1)
 
     def flags(self, times: np.ndarray) -> np.ndarray:
         """(…, holidays): does the holiday fall into the period of each time?"""

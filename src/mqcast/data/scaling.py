@@ -7,7 +7,9 @@ The target z = f(y), f the identity or log1p, is brought to scale by a location 
 
 For a series seen in training loc and scale are constants (`by="series"` or `"global"`), fitted only on what training
 may see. A series unseen in training has those of its own past: of its observations up to t, so that no later sale
-changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t.
+changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t, and
+`by="recent"` by an exponentially weighted mean and the spread of the surprises z_t − loc_{t−1}: inputs are then what
+was new in each step, and forecasts are changes from a recent level, wherever it has wandered.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.signal import lfilter
 
 from mqcast.config import ScalingConfig
 from mqcast.data.frequency import show_time
@@ -27,7 +30,7 @@ from mqcast.errors import DataError
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20
-PRIOR_COUNT = 4  # how many observations of its own past outweigh the spread that is typical of all series
+PRIOR_COUNT = {"past": 4, "recent": 26}  # observations of its own past that outweigh the spread typical of all series
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class TargetScaler:
         elif config.by == "past":
             spread = scale[seen] if config.log1p else scale[seen] / _size(mean[seen], default_scale)
             typical = float(np.median(spread)) if seen.any() else 1.0
+            loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
+        elif config.by == "recent":
+            typical = _typical_surprise(panel, ends, config, default_scale)
             loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
         elif config.by == "none":
             loc, scale, default_loc, default_scale = np.zeros_like(loc), np.ones_like(scale), 0.0, 1.0
@@ -129,13 +135,27 @@ class BoundScaler:
             return np.zeros(steps.size), np.where(size > 0, size, scaler.default_scale)
         mean = centre + total / divisor
         if scaler.config.by == "past":
-            prior = scaler.typical_spread * (1.0 if scaler.config.log1p else _size(mean, scaler.default_scale))
-            spread = np.maximum(squares - total**2 / divisor, 0) + PRIOR_COUNT * prior**2
-            scale = np.sqrt(spread / (count + PRIOR_COUNT))
+            scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, mean)
             return np.where(known, mean, scaler.default_loc), np.where(known, scale, scaler.default_scale)
+        if scaler.config.by == "recent":
+            level = recent_level(z, scaler.config.half_life)
+            surprise = z[1:] - level[:-1]
+            is_one = ~np.isnan(surprise)
+            sums = (is_one, np.where(is_one, surprise, 0) ** 2)
+            number, surprises = (np.concatenate(([0.0, 0.0], np.cumsum(part, dtype=np.float64)))[past] for part in sums)
+            scale = self._spread(surprises, number, sizes / divisor)
+            level = np.append(np.nan, level)[past]
+            return np.where(known, level, scaler.default_loc), np.where(known, scale, scaler.default_scale)
         std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
         loc = np.where(known, mean, scaler.default_loc)
         return loc, np.where(known, positive(std, mean), scaler.default_scale)
+
+    def _spread(self, squares: np.ndarray, count: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Root mean square, as if PRIOR_COUNT observations more had the typical spread of a series of this size."""
+        scaler = self.scaler
+        prior = scaler.typical_spread * (1.0 if scaler.config.log1p else _size(size, scaler.default_scale))
+        weight = PRIOR_COUNT[scaler.config.by]
+        return np.sqrt((squares + weight * prior**2) / (count + weight))
 
 
 @dataclass(frozen=True)
@@ -192,6 +212,30 @@ def positive(spread, centre) -> np.ndarray:
 
 def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
     return np.where(mean == 0, otherwise, np.abs(mean))
+
+
+def recent_level(z: np.ndarray, half_life: float) -> np.ndarray:
+    """The mean of the observations up to each row, those `half_life` rows older weighing half; NaN before any."""
+    keep = 0.5 ** (1 / half_life)
+    observed = ~np.isnan(z)
+    total, weight = (
+        lfilter([1.0], [1.0, -keep], part) for part in (np.where(observed, z, 0.0), observed.astype(float))
+    )
+    return np.divide(total, weight, out=np.full(len(z), np.nan), where=np.cumsum(observed) > 0)
+
+
+def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, default_scale: float) -> float:
+    """The median over series of the root mean square of z_t − loc_{t−1}; relative to the size of z, unless it is a
+    logarithm."""
+    found = []
+    for first, end in zip(panel.offsets[:-1], ends, strict=True):
+        z = panel.target[first:end].astype(np.float64)
+        z = np.log1p(z) if config.log1p else z
+        surprise = z[1:] - recent_level(z, config.half_life)[:-1]
+        if not np.isnan(surprise).all():
+            size = 1.0 if config.log1p else float(_size(np.array(np.nanmean(np.abs(z))), default_scale))
+            found.append(np.sqrt(np.nanmean(surprise**2)) / size)
+    return float(np.median(found)) if found else 1.0
 
 
 def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, ...]:

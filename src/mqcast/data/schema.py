@@ -21,6 +21,8 @@ CALENDAR_FEATURES = (
     "month",
     "quarter",
 )
+YEAR_WAVE = "year_wave"
+OF_THE_CALENDAR = (*CALENDAR_FEATURES, YEAR_WAVE)
 
 
 class Schema(Settings):
@@ -46,7 +48,7 @@ class Schema(Settings):
     )
     holidays: Names = Field(default=(), description="countries or regions whose holidays count: 'US', 'DE-BY'")
     calendar: Names | None = Field(
-        default=None, description=f"calendar categories, of {', '.join(CALENDAR_FEATURES)}; None: those that fit"
+        default=None, description=f"of {', '.join(OF_THE_CALENDAR)} (cosines and sines); None: those that fit"
     )
 
     @field_validator("freq")
@@ -58,9 +60,9 @@ class Schema(Settings):
     @classmethod
     def _calendar_is_known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for name in names or ():
-            if name not in CALENDAR_FEATURES:
-                near = nearest(name, CALENDAR_FEATURES)
-                raise ValueError(f"no calendar category {name!r}{near}; there are {', '.join(CALENDAR_FEATURES)}")
+            if name not in OF_THE_CALENDAR:
+                near = nearest(name, OF_THE_CALENDAR)
+                raise ValueError(f"no calendar feature {name!r}{near}; there are {', '.join(OF_THE_CALENDAR)}")
         return names
 
     @model_validator(mode="after")

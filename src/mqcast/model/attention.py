@@ -29,6 +29,7 @@ from mqcast.model.layers import (
 )
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
+LIKENESS = 1.4  # how sharply a target looks for steps like itself when learning starts
 KEPT_WEIGHTS = 2**27  # beyond this many, training computes the weights anew on the way back
 
 
@@ -133,7 +134,8 @@ class HorizonAttention(nn.Module):
     A^h_{t,s} = q^h_tᵀ W_qᵀ W_k k_s;  q^h_t = [h_t; r_t; r_{t+h}],  k_s = [h_s; r_s],  v_s = h_s
     c_{t,h} = Σ_{s=t−L}^{t} A^h_{t,s} W_v v_s
 
-    W_q acts on [h_t; r_t] and on r_{t+h} apart, so that a logit is G[t,s] + E[t+h,s].
+    W_q acts on [h_t; r_t] and on r_{t+h} apart, so that a logit is G[t,s] + E[t+h,s]. At first it is r_{t+h}ᵀWᵀW r_s: a
+    target looks for steps like itself, and promotions and holidays find their kind before anything is learnt.
     """
 
     def __init__(self, config: ModelConfig, hidden_dims: Sequence[int], position_dims: Sequence[int]):
@@ -144,6 +146,12 @@ class HorizonAttention(nn.Module):
         self.key = SplitLinear((hidden_dims[0], *position_dims), a, bias=False)
         self.value = SplitLinear(hidden_dims, a)
         self.dim = a
+        with torch.no_grad():
+            self.key.weight[:, : hidden_dims[0]] = 0
+            self.key.weight.mul_(LIKENESS)
+            self.query.now.weight.zero_()
+            if self.query.ahead is not None:
+                self.query.ahead.weight.copy_(self.key.weight[:, hidden_dims[0] :])
 
     def forward(self, codes: Codes, num_fcts: int, maps: Maps | None) -> Float[Tensor, "batch horizon fct head"]:
         num_steps, horizon, first = codes.num_steps, codes.horizon, codes.num_steps - num_fcts
@@ -329,7 +337,8 @@ class AllContextsAttention(nn.Module):
 class Block(nn.Module):
     """What stands around an attention cell: nothing, or a residual connection from its query and a layer norm.
 
-    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b), of width d_h.
+    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b), of width d_h. W_o starts at zero, or the noise of what is
+    attended to would drive the attention away from it before it is of use.
     """
 
     def __init__(
@@ -342,6 +351,8 @@ class Block(nn.Module):
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
         self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None
         self.norm = nn.LayerNorm(self.dim) if residual else None
+        if self.out is not None:
+            nn.init.zeros_(self.out.weight)
 
     def forward(
         self, attended: Float[Tensor, "batch horizon fct head"], codes: Codes, own: Parts

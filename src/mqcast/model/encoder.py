@@ -15,15 +15,28 @@ from mqcast.model.layers import RELU, CategoryLinear, Convolution, Embeddings, P
 
 
 class TemporalConvolutions(nn.Module):
-    """A stack of causal convolutions of kernel 2; the receptive field is 1 + the sum of the dilations."""
+    """A stack of causal convolutions of kernel 2; the receptive field is 1 + the sum of the dilations.
+
+    It starts with y_t, the first of its inputs, untouched in two channels, ReLU(y_t) and ReLU(−y_t), so that attention
+    over h¹_s can read the past at once; in the others every part of the input starts with an equal share.
+    """
 
     def __init__(self, config: ModelConfig, dims: Sequence[int]):
         super().__init__()
         stack = [tuple(dims), *[(config.hidden_dim,)] * (len(config.encoder_dilations) - 1)]
-        self.layers = nn.ModuleList(
+        layers = [
             Convolution(dims, config.hidden_dim, taps=(0, dilation))
             for dims, dilation in zip(stack, config.encoder_dilations, strict=True)
-        )
+        ]
+        self.layers = nn.ModuleList(layers)
+        with torch.no_grad():
+            for dim, weight in zip(dims, layers[0].linear.weight.split(tuple(dims), dim=1), strict=True):
+                weight *= (sum(dims) / (len(dims) * dim)) ** 0.5
+            plus, minus = config.hidden_dim, config.hidden_dim + 1  # rows of the tap at t
+            for i, layer in enumerate(layers):
+                weight = layer.linear.weight
+                weight[[0, 1, plus, minus]] = 0
+                weight[plus, 0], weight[minus, 1 if i else 0] = 1, 1 if i else -1
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"]) -> Float[Tensor, "batch time hidden"]:
         for layer in self.layers:

@@ -30,14 +30,15 @@ class Inputs(Settings):
             return [i for i, name in enumerate(names) if schema.kinds[name] == "flag"]
 
         num_holidays = len(panel.calendar.holidays)
+        num_calendar = num_holidays + panel.calendar.num_waves
         return cls(
             past_numbers=len(schema.numbers("past")),
             past_categories=sizes("past"),
             known_numbers=len(schema.numbers("known")),
             known_flags=tuple(flags(schema.numbers("known"))),
             known_categories=sizes("known"),
-            global_numbers=num_holidays + len(schema.numbers("events")),
-            global_flags=(*range(num_holidays), *(num_holidays + i for i in flags(schema.numbers("events")))),
+            global_numbers=num_calendar + len(schema.numbers("events")),
+            global_flags=(*range(num_holidays), *(num_calendar + i for i in flags(schema.numbers("events")))),
             calendar=panel.calendar.num_values,
             event_categories=sizes("events"),
             static_numbers=len(schema.numbers("static")),

@@ -66,14 +66,18 @@ def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
 
 
 class LearnedPosition(nn.Module):
-    """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step."""
+    """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step.
+
+    With `position_norm` both are brought to unit size: else rare, raised flags drown the target in the encoder and
+    saturate the softmax.
+    """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
         super().__init__()
         dim = config.hidden_dim
         dilations = config.position_dilations
         dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
-        self.reach = sum(dilations)
+        self.reach, self.norm = sum(dilations), config.position_norm
         self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim)
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
@@ -96,7 +100,12 @@ class LearnedPosition(nn.Module):
         if self.local is not None:
             x = self.known(batch.known_number, batch.known_category)
             parts.append(self.dropout(F.relu(self.local((x,)))))
-        return tuple(parts)
+        return tuple(unit(part) if self.norm else part for part in parts)
+
+
+def unit(code: Float[Tensor, "shared steps channel"]) -> Float[Tensor, "shared steps channel"]:
+    """Mean 0 and variance 1 over the channels of each step; 0 where all are alike."""
+    return F.layer_norm(code, code.shape[-1:])
 
 
 class RawPosition(nn.Module):

@@ -5,6 +5,7 @@ so the order of the additions is that of the leaves alone. A rank works on neigh
 whole branches among them; all ranks then exchange these sums and add them up to the root, each for itself.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from mqcast.errors import ConfigError
 
+_num_groups = itertools.count()
 Branch = tuple[int, int]  # the leaves first … stop−1; as many as a power of two, and starting at a multiple of it
 
 
@@ -128,8 +130,9 @@ def _group(place: torch.device) -> Iterator[Ranks]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     store, rank, num = next(iter(rendezvous("env://")))
-    # torchrun keeps the store when it starts processes again; without a prefix they may find the addresses of the dead.
-    store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    # The store outlives a group and, under torchrun, a process: without a prefix ranks may find addresses of the dead.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+    store = PrefixStore(f"attempt {attempt}, group {next(_num_groups)}", store)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", store=store, rank=rank, world_size=num)
     try:
         yield Ranks(rank, num, place)
