@@ -67,5 +67,5 @@ def test_none_survives_a_toml_file_where_it_is_not_the_default(tmp_path):
     assert RunConfig.from_toml(path) == settings
     assert settings.train.patience is None
     assert settings.scaling.by == "none"
-    with pytest.raises(ConfigError, match=r"RunConfig.train.max_epochs"):
+    with pytest.raises(ConfigError, match=r"TrainConfig.max_epochs: Input should be a valid integer"):
         RunConfig(window=settings.window, train={"max_epochs": "none"})

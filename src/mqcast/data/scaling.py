@@ -233,8 +233,9 @@ def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, def
         z = np.log1p(z) if config.log1p else z
         surprise = z[1:] - recent_level(z, config.half_life)[:-1]
         if not np.isnan(surprise).all():
-            size = 1.0 if config.log1p else float(_size(np.array(np.nanmean(np.abs(z))), default_scale))
-            found.append(np.sqrt(np.nanmean(surprise**2)) / size)
+            size = np.array(np.nanmean(np.abs(z)))
+            spread = positive(np.sqrt(np.nanmean(surprise**2)), size)
+            found.append(float(spread if config.log1p else spread / _size(size, default_scale)))
     return float(np.median(found)) if found else 1.0
 
 
