@@ -52,7 +52,9 @@ class Settings(BaseModel):
             if problem["type"] == "default_factory_not_called":  # it waits for a field that is wrong itself
                 continue
             field = ".".join(str(part) for part in problem["loc"])
-            if problem["type"] == "extra_forbidden":
+            if isinstance(inner := problem.get("ctx", {}).get("error"), ConfigError):  # of a table of its own
+                lines.append(str(inner))
+            elif problem["type"] == "extra_forbidden":
                 lines.append(f"{cls.__name__} has no setting {field!r}{nearest(field, list(cls.model_fields))}")
             else:
                 text = problem["msg"].removeprefix("Value error, ")
@@ -220,6 +222,11 @@ class TrainConfig(Settings):
 
     seed: int = Field(default=0, ge=0)
     learning_rate: float = Field(default=1e-3, gt=0)
+    alignment_rate: float = Field(
+        default=0.2,
+        gt=0,
+        description="rate of the queries and keys of the attention over the past, relative to the others",
+    )
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")

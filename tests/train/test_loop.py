@@ -169,6 +169,21 @@ def test_the_learning_rate_rises_and_falls_as_set():
     assert {learning_rate(TrainConfig(learning_rate=0.3), step, 100) for step in (0, 5, 500)} == {0.3}
 
 
+def test_queries_and_keys_learn_at_a_rate_of_their_own(tmp_path):
+    runs = {
+        share: training(tmp_path / str(share), config(alignment_rate=share, max_steps=1, average=None))
+        for share in (1.0, 0.1)
+    }
+    moved = {}
+    for share, run in runs.items():
+        before = run._copy()
+        run.run_to_end()
+        moved[share] = {name: (run.parameters[name] - before[name]).detach() for name in before}
+    for name in moved[1.0]:
+        part = 0.1 if name.startswith(("contexts.cell.query", "contexts.cell.key")) else 1.0
+        assert torch.allclose(moved[0.1][name], part * moved[1.0][name], atol=1e-7), name
+
+
 def test_without_forking_a_fixed_number_of_trajectories_is_drawn_once(tmp_path):
     settings = CONFIG.replace(window=WINDOW.without_forking(30), train=TRAIN.replace(max_epochs=2))
     run = training(tmp_path / "run", settings)

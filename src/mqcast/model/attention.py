@@ -29,7 +29,7 @@ from mqcast.model.layers import (
 )
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
-LIKENESS = 1.4  # how sharply a target looks for steps like itself when learning starts
+LIKENESS = (1.2, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
 KEPT_WEIGHTS = 2**27  # beyond this many, training computes the weights anew on the way back
 
 
@@ -147,11 +147,12 @@ class HorizonAttention(nn.Module):
         self.value = SplitLinear(hidden_dims, a)
         self.dim = a
         with torch.no_grad():
-            self.key.weight[:, : hidden_dims[0]] = 0
-            self.key.weight.mul_(LIKENESS)
+            of_hidden, *of_positions = self.key.weight.split((hidden_dims[0], *position_dims), dim=1)
+            for weight, likeness in zip((of_hidden, *of_positions), (0.0, *LIKENESS), strict=False):
+                weight *= likeness
             self.query.now.weight.zero_()
             if self.query.ahead is not None:
-                self.query.ahead.weight.copy_(self.key.weight[:, hidden_dims[0] :])
+                self.query.ahead.weight.copy_(torch.cat(of_positions, dim=1))
 
     def forward(self, codes: Codes, num_fcts: int, maps: Maps | None) -> Float[Tensor, "batch horizon fct head"]:
         num_steps, horizon, first = codes.num_steps, codes.horizon, codes.num_steps - num_fcts

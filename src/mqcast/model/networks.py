@@ -58,6 +58,12 @@ class Network(nn.Module):
         """R: steps of calendar that a batch must have beyond both ends of its windows."""
         return self.position.reach
 
+    def alignment(self) -> list[nn.Parameter]:
+        """Queries and keys of the attention over the past: what is learnt of where to look."""
+        if not isinstance(self.contexts, AttentionContexts):
+            return []
+        return [*self.contexts.cell.query.parameters(), *self.contexts.cell.key.parameters()]
+
     def forward(
         self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None
     ) -> Float[Tensor, "batch horizon fct quantile"]:

@@ -29,7 +29,7 @@ from mqcast.run import Run, exists
 from mqcast.train.checkpoint import Checkpoint, Checkpoints
 from mqcast.train.distributed import Ranks, joined
 from mqcast.train.memory import pick_micro_batch
-from mqcast.train.optimiser import autocast, learning_rate, new_optimiser
+from mqcast.train.optimiser import autocast, learning_rate, new_optimiser, set_rate
 from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, Record, Step
 from mqcast.train.signals import StopRequests, stop_requests
 from mqcast.train.spans import training_spans
@@ -195,7 +195,7 @@ class Training:
         longest = self.config.train.clip_norm
         scale = longest / norm if longest is not None and norm > longest else 1.0
         torch.mul(gradient, scale, out=self.gradient)
-        self.optimiser.param_groups[0]["lr"] = rate
+        set_rate(self.optimiser, rate)
         self.optimiser.step()
         if self.average is not None and self.config.train.average:
             decay = min(self.config.train.average, (1 + self.state.step) / (10 + self.state.step))

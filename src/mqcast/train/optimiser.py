@@ -9,15 +9,22 @@ from mqcast.model.networks import Network
 
 
 def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam, with the decay of weights decoupled."""
+    """Adam, with the decay of weights decoupled; where to look is learnt more slowly than what to make of it."""
+    slow = {id(parameter) for parameter in network.alignment()}
+    others = [parameter for parameter in network.parameters() if id(parameter) not in slow]
     return torch.optim.AdamW(
-        network.parameters(),
+        [{"params": others, "share": 1.0}, {"params": network.alignment(), "share": config.alignment_rate}],
         lr=config.learning_rate,
         betas=config.betas,
         eps=config.epsilon,
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group["share"]
 
 
 def learning_rate(config: TrainConfig, step: int, total_steps: int) -> float:

@@ -1,0 +1,112 @@
+"""`mqcast fit` and `mqcast forecast`, as a person runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from train_samples import CONFIG, HORIZON, digest, sample_world
+
+from mqcast.cli import main
+from mqcast.data.panel import pack
+from mqcast.launch import num_cores
+from mqcast.train.records import read_metrics
+
+NUM_ITEMS = 12
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a packed panel and settings."""
+    folder, world = tmp_path_factory.mktemp("place"), sample_world()
+    world.frame.write_parquet(folder / "sales.parquet")
+    pack(folder / "sales.parquet", folder / "panel", world.schema, world.static, world.events)
+    (folder / "run.toml").write_text(CONFIG.to_toml())
+    return folder
+
+
+def start(place: Path, *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, "-W", "ignore", "-m", "mqcast", *arguments]
+    environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+    return subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def mqcast(place: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    process = start(place, *arguments)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == code, out + err
+    return out, err
+
+
+def test_one_process_and_two_train_and_forecast_alike(place):
+    fit = ("fit", "panel", "--config", "run.toml", "--set", "train.max_steps=6")
+    _, log = mqcast(place, *fit, "one", "--processes", "1")
+    assert "epoch 1: loss" in log
+    assert "validation" in log
+    assert "P90" in log
+    out, log = mqcast(place, *fit, "two", "--processes", "2", "--json")
+    assert log == "", "JSON is for machines"
+    told = json.loads(out)
+    assert told["step"] == 6
+    assert digest(place / "one") == digest(place / "two")
+    for name, processes in (("alone", "1"), ("together", "2")):
+        mqcast(place, "forecast", "one", "panel", f"{name}.parquet", "--first", "2019-08-04", "--processes", processes)
+    one, other = (pl.read_parquet(place / f"{name}.parquet") for name in ("alone", "together"))
+    assert one.equals(other)
+    assert one.height == NUM_ITEMS * HORIZON * 10
+
+
+def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place):
+    """SIGINT as a terminal sends it: to all processes of the group; SIGTERM to the one that was started."""
+    settings = ("--config", "run.toml", "--set", "train.max_epochs=4")
+    mqcast(place, "fit", "panel", "whole", *settings, "--processes", "1")
+    for number, processes in ((signal.SIGINT, 1), (signal.SIGTERM, 2)):
+        run = f"stopped by {number}"
+        process = start(place, "fit", "panel", run, *settings, "--processes", str(processes))
+        metrics = place / run / "metrics.jsonl"
+        deadline = time.monotonic() + 120
+        while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            assert process.poll() is None, process.communicate()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+        if process.returncode == 0:  # it was done before the signal came
+            continue
+        assert process.returncode == 128 + number, err
+        assert "saved in" in err
+        assert "--resume" in err
+        assert "Traceback" not in err
+        mqcast(place, "fit", "panel", run, *settings, "--resume", "--processes", "1")
+        assert digest(place / run) == digest(place / "whole")
+        steps = [line["step"] for line in read_metrics(metrics) if line["record"] == "step"]
+        assert steps == sorted(set(steps))
+
+
+def test_what_is_wrong_is_said_in_one_line(place, monkeypatch, capsys):
+    cases = {
+        ("fit", "panel", "x", "--processes", "1"): "no settings of the windows",
+        ("fit", "panel", "x", "--config", "nowhere.toml"): "no settings file at nowhere.toml",
+        ("fit", "panel", "x", "--config", "run.toml", "--set", "rate=1"): "write it as table.setting=value",
+        ("fit", "panel", "x", "--config", "run.toml", "--set", "train.rate=1"): "TrainConfig has no setting 'rate'\n",
+        ("fit", "nowhere", "x", "--config", "run.toml", "--processes", "1"): "no panel at nowhere",
+        ("forecast", "nowhere", "panel", "x"): "no run at nowhere",
+    }
+    monkeypatch.chdir(place)
+    for arguments, words in cases.items():
+        monkeypatch.setattr(sys, "argv", ["mqcast", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
+        assert not (place / "x").exists()
+
+
+def test_all_cores_are_used_unless_said_otherwise():
+    assert 1 <= num_cores() <= (os.cpu_count() or 1)
