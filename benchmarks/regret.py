@@ -3,7 +3,7 @@
     python benchmarks/regret.py [--variants mqt mqcnn …] [--seeds 3] [--record regret]
 
 2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
-with their whole horizons, are scored. All models have the same windows, order, settings and number of epochs; the final
+with their whole horizons, are scored. All models have the same windows, order, settings and number of steps; the final
 weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, and of log demand, where
 every item counts alike. One process a core; runs resume where they were. Writes results/<record>.json.
 """
@@ -31,10 +31,10 @@ from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics
 
 HORIZON, NUM_WEEKS, FIRST_TEST, LAST_TEST, LEVELS = 26, 208, 182, 207, (0.5, 0.9)
-WINDOW = WindowConfig(horizon=HORIZON, history=104, num_fcts=52, batch_size=16)
-SCALING = ScalingConfig(by="past", log1p=True)
-MODEL = ModelConfig(quantiles=LEVELS, lookback=104)
-TRAIN = TrainConfig(learning_rate=3e-3, schedule="cosine", patience=None)
+WINDOW = WindowConfig(horizon=HORIZON, history=156, num_fcts=52, batch_size=16)
+SCALING = ScalingConfig(by="recent", log1p=True, half_life=3.0)
+MODEL = ModelConfig(quantiles=LEVELS, lookback=156, position_dilations=(1, 2), dropout=0.0, scale_inputs=False)
+TRAIN = TrainConfig(learning_rate=3e-3, schedule="cosine", warmup_steps=100, patience=None)
 VARIANTS: dict[str, dict] = {
     "mqt": {},
     "mqt-nods": {"model": "mqt-nods"},
@@ -44,7 +44,10 @@ VARIANTS: dict[str, dict] = {
     "mqt, bare block": {"block": "bare"},
     "mqt, heads per horizon": {"feedback_heads": "per_horizon"},
     "mqt, no horizon code": {"horizon_code": False},
-    "mqt, no scale inputs": {"scale_inputs": False},
+    "mqt, scale inputs": {"scale_inputs": True},
+    "mqt, dropout": {"dropout": 0.15},
+    "mqt, position reach 25": {"position_dilations": None},
+    "mqt, no position norm": {"position_norm": False},
     "mqt, context of r_t": {"agnostic_context": "current"},
     "mqt, encoder attention": {"encoder_attention": True},
     "mqt, monotone head": {"head": "monotone"},
@@ -70,7 +73,7 @@ def settings(panel: Panel, variant: str, seed: int, options: argparse.Namespace)
         split=SplitConfig(train_until=until, valid_until=until),
         scaling=SCALING,
         model=ModelConfig(**MODEL.model_dump(exclude_unset=True) | VARIANTS[variant]),
-        train=TRAIN.replace(seed=seed, max_epochs=options.epochs),
+        train=TRAIN.replace(seed=seed, max_steps=options.steps),
     )
 
 
@@ -142,7 +145,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=2000)
     parser.add_argument("--world-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(PAPERS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", default="regret")

@@ -17,6 +17,7 @@ SETTING = ModelConfig(
     block="residual",
     horizon_code=False,
     scale_inputs=False,
+    position_norm=False,
 )
 FUTURE_CHANNELS = Inputs(global_numbers=4, known_numbers=4)
 
