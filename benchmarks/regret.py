@@ -34,7 +34,7 @@ HORIZON, NUM_WEEKS, FIRST_TEST, LAST_TEST, LEVELS = 26, 208, 182, 207, (0.5, 0.9
 WINDOW = WindowConfig(horizon=HORIZON, history=156, num_fcts=52, batch_size=16)
 SCALING = ScalingConfig(by="recent", log1p=True, half_life=3.0)
 MODEL = ModelConfig(quantiles=LEVELS, lookback=156, position_dilations=(1, 2), dropout=0.0, scale_inputs=False)
-TRAIN = TrainConfig(learning_rate=3e-3, schedule="cosine", warmup_steps=100, patience=None)
+TRAIN = TrainConfig(learning_rate=3e-3, schedule="cosine", warmup_steps=100, patience=None, micro_batch=16)
 VARIANTS: dict[str, dict] = {
     "mqt": {},
     "mqt-nods": {"model": "mqt-nods"},
@@ -152,6 +152,7 @@ def main() -> None:
     options = parser.parse_args()
     started = time.time()
     jobs = [(variant, seed, options) for seed in range(options.seeds) for variant in options.variants]
+    jobs.sort(key=lambda job: job[0] == "mqt-all")  # by far the slowest: last
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.map(run, jobs, chunksize=1)
     _, panel = make_world(options.items, options.world_seed)

@@ -32,7 +32,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
-MICRO_BATCH = 8  # windows that one process works on at a time
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
 
@@ -204,10 +203,12 @@ def fit_command(
     Example: [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
     """
     from mqcast.train.loop import fit
+    from mqcast.train.memory import most_windows
     from mqcast.train.records import read_metrics
 
     settings = _settings(config, set or [])
-    _in_processes(processes, device, -(-settings.window.batch_size // MICRO_BATCH))
+    at_a_time = settings.train.micro_batch or most_windows(settings.window.batch_size)
+    _in_processes(processes, device, -(-settings.window.batch_size // at_a_time))
     with _listeners(settings, run.name, mlflow, quiet=as_json) as listeners:
         done = fit(
             Panel.open(panel), settings, run, resume=resume or was_restarted(), listeners=listeners, device=device

@@ -97,6 +97,9 @@ def test_the_reach_is_that_of_the_convolutions():
     config = WINDOW.replace(reach=8)
     assert network(assembler(config)(sample_windows(config))).isfinite().all()
     assert sample_network(SMALL, horizon=52).reach == 51
+    near = SMALL.replace(model="mqcnn", position_dilations=(1, 2))
+    assert sample_network(near, horizon=52).reach == 3, "distances to events reach as far as learned positions would"
+    assert sample_network(SMALL.replace(model="mqcnn"), horizon=52).reach == 51
 
 
 @pytest.mark.parametrize("total", [0, 1, 2, 3, 4, 23, 29, 51])

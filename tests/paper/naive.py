@@ -217,7 +217,7 @@ def first(found: Iterable[int]) -> int | None:
 def raw_position(raw: position.RawPosition, inputs: Inputs, horizon: int, series: Series) -> ByStep:
     """What MQ-CNN knows of step u: its covariates and the linear distances to the events around it."""
     sizes = inputs.calendar + inputs.event_categories
-    span, reach = series.num_steps + horizon, horizon - 1
+    span, reach = series.num_steps + horizon, raw.reach
 
     def global_event(u: int) -> list[bool]:
         number, category = series.calendar(u)

@@ -352,7 +352,8 @@ def test_micro_batches_follow_the_memory_allowed(tmp_path):
     n, network = WINDOW.num_fcts, run.network
     a, b = kept_bytes(network, one, n), kept_bytes(network, two, n)
     assert 1.2 * a < b < 2.3 * a
-    assert pick_micro_batch(network, one, n, 64, TRAIN) == 8
+    assert pick_micro_batch(network, one, n, 64, TRAIN) == 16
+    assert pick_micro_batch(network, one, n, 16, TRAIN) == 8
     tight = TRAIN.replace(memory_gib=5 * 2 * a / 2**30)
     assert pick_micro_batch(network, one, n, 64, tight) == 4
     assert pick_micro_batch(network, one, n, 3, TRAIN) == 2

@@ -24,6 +24,7 @@ from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, fsync, write_file
 from mqcast.errors import ConfigError
 from mqcast.model.networks import Network
+from mqcast.model.position import reach_of
 from mqcast.run import Run
 from mqcast.train.distributed import joined
 
@@ -93,7 +94,7 @@ def context_of(model: ModelConfig, horizon: int) -> int:
     """Steps before a creation time that its forecast may depend on."""
     encoder = sum(model.encoder_dilations) + (model.lookback if model.encoder_attention else 0)
     if not model.has_attention:
-        return encoder + horizon - 1  # distances to the last event reach so far
+        return encoder + reach_of(model, horizon)  # of the distances to the last event
     return encoder + model.lookback + {"mqt": horizon - 1, "mqt-all": model.lookback}.get(model.model, 0)
 
 

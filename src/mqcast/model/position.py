@@ -53,6 +53,11 @@ class Covariates(nn.Module):
         return torch.cat((numbers, F.relu(self.dense(categories))), dim=-1)
 
 
+def reach_of(config: ModelConfig, horizon: int) -> int:
+    """R: how many steps away an event may be felt; left out of the settings: as far as the horizon."""
+    return horizon - 1 if config.position_dilations is None else sum(config.position_dilations)
+
+
 def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
     """The global numbers and categories from `reach` steps before the window to `reach` steps after its last target."""
     surplus = (batch.global_number.shape[1] - batch.values.shape[1]) // 2 - reach
@@ -112,12 +117,12 @@ class RawPosition(nn.Module):
     """What MQ-CNN and MQ-RNN have in its place: the covariates, and linear distances to the nearest events.
 
     Of global events both ways, as far as the reach; of a series' known flags from the last one only, since how far the
-    next one is would have to stop at each creation time's own horizon.
+    next one is would have to stop at each creation time's own horizon. The reach is that of the learned positions.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
         super().__init__()
-        self.reach = horizon - 1
+        self.reach = reach_of(config, horizon)
         self.events = Covariates.of_events(inputs, config.hidden_dim)
         self.known = Covariates.of_known(inputs, config.hidden_dim)
         self.global_flags, self.known_flags = list(inputs.global_flags), list(inputs.known_flags)

@@ -10,7 +10,7 @@ from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
 
 PASSING = 2.0  # a step's peak over what it keeps for its way back: gradients and products on their way
-IN_CACHE = 8  # windows; on a CPU more of them at a time are slower
+NUM_SHARES = 8  # an accelerator's batch can be shared by so many processes
 
 
 def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: int, config: TrainConfig) -> int:
@@ -24,9 +24,14 @@ def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: 
             f"a step of one window takes about {needed:.1f} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
             "use fewer creation times a window (num_fcts), a shorter history or a smaller hidden_dim"
         )
-    most = IN_CACHE if batch.values.device.type == "cpu" else max(1, batch_size // IN_CACHE)
+    most = most_windows(batch_size) if batch.values.device.type == "cpu" else max(1, batch_size // NUM_SHARES)
     most = min(most, batch_size, int(config.memory_gib / needed))
     return 1 << (most.bit_length() - 1)
+
+
+def most_windows(batch_size: int) -> int:
+    """On a CPU: few enough that processes can share a batch; more than 16 at a time gain little."""
+    return min(16, max(8, batch_size // 2))
 
 
 def kept_bytes(network: Network, batch: Batch, num_fcts: int) -> int:
