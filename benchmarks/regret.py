@@ -4,8 +4,9 @@
 
 2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
 with their whole horizons, are scored. All models have the same windows, order, settings and number of steps; the final
-weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, and of log demand, where
-every item counts alike. One process a core; runs resume where they were. Writes results/<record>.json.
+weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, where the few items that
+sell most decide, and of log(1 + demand), where every item counts alike (quantiles follow any rising transform, so the
+oracle's are the best there too). One process a core; runs resume where they were. Writes results/<record>.json.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def run(job: tuple[str, int, argparse.Namespace]) -> dict:
     key = hashlib.sha256((config.to_toml() + panel.fingerprint).encode()).hexdigest()[:12]
     folder = DATA / "regret" / f"{variant.replace(', ', '_').replace(' ', '-')}-{seed}-{key}"
     done = fit(panel, config, folder, resume=True)
-    path = forecast(done, panel, folder / "forecasts.parquet", first=date_of(panel, FIRST_TEST))
+    path = folder / "forecasts.parquet"
+    if not path.exists():
+        forecast(done, panel, path, first=date_of(panel, FIRST_TEST))
     epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
     found = {"variant": variant, "seed": seed, **regrets(world, quantiles_of(path, options.items))}
     found |= {"steps": epochs[-1]["step"], "trajectories": epochs[-1]["trajectories"], "seconds": epochs[-1]["seconds"]}
@@ -111,7 +114,7 @@ def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
     holiday = np.broadcast_to(world.holidays[weeks].any(axis=-1), actual.shape)
     slices = {"all": np.ones_like(promoted), "promotions": promoted, "holidays": holiday}
     found = {}
-    for unit, of in {"demand": lambda y: y, "log demand": lambda y: np.log(np.maximum(y, 1e-3))}.items():
+    for unit, of in {"demand": lambda y: y, "log(1 + demand)": lambda y: np.log1p(np.maximum(y, 0))}.items():
         for i, level in enumerate(LEVELS):
             losses = [pinball(of(actual) - of(q[..., i]), level) for q in (quantiles, best)]
             for name, where in slices.items():

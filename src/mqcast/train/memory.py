@@ -9,7 +9,7 @@ from mqcast.errors import ConfigError
 from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
 
-PASSING = 2.0  # a step's peak over what it keeps for its way back: gradients and products on their way
+PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients and products on their way
 NUM_SHARES = 8  # an accelerator's batch can be shared by so many processes
 
 

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rich.table import Table
 
 from mqcast.config import Range, RunConfig, SearchConfig
 from mqcast.data.panel import Panel
-from mqcast.durable import cannot_write, write_file
+from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
 from mqcast.run import Run, exists
 from mqcast.train.distributed import Ranks, joined
@@ -157,8 +156,6 @@ def _run_trial(
             raise _HopelessError
 
     state, error = "complete", None
-    if ranks.is_first:
-        _clear_unbegun(folder)
     try:  # as `fit` does; but processes can join only once
         Training(panel, config, folder, ranks, resume=True, listeners=(*listeners, watch)).run_to_end()
     except _HopelessError:
@@ -181,15 +178,6 @@ def _kept_loss(epochs: list[dict[str, Any]], config: RunConfig) -> float:
     """The validation loss of the weights that a run keeps: the best with early stopping, else the last."""
     kept = [line for line in epochs if line["is_best"]] if config.train.patience is not None else epochs
     return kept[-1]["valid_loss"]
-
-
-def _clear_unbegun(folder: Path) -> None:
-    """Remove what is left of a trial that was killed before its run was there."""
-    if folder.is_dir() and not exists(folder):
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            raise cannot_write(folder, error) from error
 
 
 def _tell(listeners: tuple[Listener, ...], text: str) -> None:
