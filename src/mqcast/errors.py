@@ -20,6 +20,7 @@
     ├── ConfigError              a setting is impossible
     ├── ArtifactError            a folder on disk is not what it should be
     ├── TrainingError            a loss or gradient that is not finite
+    ├── PeerLostError            a process that worked with this one is gone
     └── Interrupted              training was asked to stop; it is saved
 
 Warnings: `UnseenCategoryWarning`, `EventReachWarning`, both `MqcastWarning`.
@@ -127,6 +128,10 @@ class TrainingError(MqcastError):
     def __init__(self, message: str, step: int, series: tuple[str, ...]):
         self.step, self.series = step, series
         super().__init__(message)
+
+
+class PeerLostError(MqcastError):
+    """A process that worked with this one is gone."""
 
 
 class Interrupted(MqcastError):

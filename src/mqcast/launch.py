@@ -64,19 +64,26 @@ def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:
+    """Wait for all; once one has failed the others are asked to stop, and in the end made to."""
     failed, deadline = 0, float("inf")
-    while any(child.poll() is None for child in children):
-        codes = [child.returncode for child in children if child.returncode]
-        if codes and not failed:
-            failed, deadline = codes[0], time.monotonic() + GRACE_SECONDS
-            for child in children:
-                if child.poll() is None:
-                    child.terminate()
+    while running := [child for child in children if child.poll() is None]:
+        if not failed and (failed := _failure(children)):
+            deadline = time.monotonic() + GRACE_SECONDS
+            for child in running:
+                child.terminate()
         if time.monotonic() > deadline:
-            for child in children:
-                if child.poll() is None:
-                    child.kill()
+            for child in running:
+                child.kill()
         time.sleep(0.05)
-    codes = [child.returncode for child in children if child.returncode]
-    code = failed or (codes[0] if codes else 0)
+    code = failed or _failure(children)
+    if code < 0:
+        name = signal.Signals(-code).name
+        sys.stderr.write(
+            f"error: one of {len(children)} processes was ended by {name}; run the command again to go on\n"
+        )
     return 128 - code if code < 0 else code
+
+
+def _failure(children: list[subprocess.Popen[bytes]]) -> int:
+    """The exit code of a child that has failed; 0: none has."""
+    return next((child.returncode for child in children if child.returncode), 0)

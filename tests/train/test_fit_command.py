@@ -110,3 +110,22 @@ def test_what_is_wrong_is_said_in_one_line(place, monkeypatch, capsys):
 
 def test_all_cores_are_used_unless_said_otherwise():
     assert 1 <= num_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes in /proc")
+def test_a_killed_process_takes_the_others_with_it_and_is_told(place):
+    process = start(
+        place, "fit", "panel", "bereft", "--config", "run.toml", "--processes", "2", "--set", "train.max_epochs=50"
+    )
+    deadline = time.monotonic() + 120
+    metrics = place / "bereft" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    os.kill(int(children[1]), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGKILL, err
+    assert "one of 2 processes was ended by SIGKILL" in err
+    assert "has lost another one" in err
+    assert "Traceback" not in err

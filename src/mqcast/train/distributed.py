@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.rendezvous import rendezvous
 
-from mqcast.errors import ConfigError
+from mqcast.errors import ConfigError, PeerLostError
 
 _num_groups = itertools.count()
 Branch = tuple[int, int]  # the leaves first … stop−1; as many as a power of two, and starting at a multiple of it
@@ -136,5 +136,12 @@ def _group(place: torch.device) -> Iterator[Ranks]:
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", store=store, rank=rank, world_size=num)
     try:
         yield Ranks(rank, num, place)
+    except (dist.DistError, RuntimeError) as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise PeerLostError(
+            f"process {rank} of {num} has lost another one ({str(error).splitlines()[0][:200]}); look for the first "
+            "error among them. What was saved is intact: go on with --resume"
+        ) from error
     finally:
         dist.destroy_process_group()
