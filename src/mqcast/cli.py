@@ -101,6 +101,10 @@ def pack_command(
     holidays: Annotated[list[str] | None, typer.Option(help="Country or region: US, DE-BY; repeat for more.")] = None,
     observed: Annotated[str | None, typer.Option(help="Flag: false where demand was not observed.")] = None,
     time_grid: Annotated[str, typer.Option(help="'calendar', or 'rows': each row is the next step.")] = "calendar",
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A packed panel whose roles and categories to take: the one a run was trained on."),
+    ] = None,
     static_table: Annotated[str | None, typer.Option(help="Parquet with one row a series.")] = None,
     event_table: Annotated[str | None, typer.Option(help="Parquet with one row a date.")] = None,
     as_json: AsJson = False,
@@ -123,15 +127,14 @@ def pack_command(
         "holidays": holidays or (),
         "kinds": dict.fromkeys(category or (), "category"),
     }
-    if config is not None:
-        given = {name: value for name, value in said.items() if value != Schema.model_fields[name].default}
-        if given:
-            raise ConfigError(f"give --config or {', '.join('--' + name for name in given)}, not both")
-        schema = Schema.from_toml(config, table="schema")
-    else:
-        schema = Schema(**said)
+    given = {name: value for name, value in said.items() if value != Schema.model_fields[name].default}
+    ways = [way for way, is_given in {"--config": config, "--like": like}.items() if is_given is not None]
+    if len(ways) + bool(given) > 1:
+        raise ConfigError(f"give one of {', '.join(ways + ['--' + name for name in given])}, not all")
+    schema = Schema(**said) if not ways else None if config is None else Schema.from_toml(config, table="schema")
+    other = None if like is None else Panel.open(like)
     with _progress("packing", quiet=as_json) as on_progress:
-        panel = pack(frame, folder, schema, static_table, event_table, on_progress=on_progress)
+        panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
 
 
@@ -214,7 +217,9 @@ def fit_command(
             Panel.open(panel), settings, run, resume=resume or was_restarted(), listeners=listeners, device=device
         )
     if is_first():
-        last = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"][-1]
+        epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
+        kept = [line for line in epochs if line["is_best"]] if settings.train.patience else []
+        last = (kept or epochs)[-1]
         _print(
             as_json, {"run": str(done.folder)} | last, f"trained {last['step']:,} steps; the run is in {done.folder}"
         )
@@ -225,13 +230,13 @@ def forecast_command(
     run: Annotated[Path, typer.Argument(help="A trained run.")],
     panel: Annotated[Path, typer.Argument(help="A packed panel.")],
     out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
-    first: Annotated[str | None, typer.Option(help="First cutoff; left out with --last: each series' end.")] = None,
-    last: Annotated[str | None, typer.Option(help="Last cutoff.")] = None,
+    first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last one alone.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
     processes: Processes = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Forecast from each series' end, or from every cutoff between two dates.
+    """Forecast from the panel's last observation, or from every cutoff between two dates.
 
     Interrupted, the same command goes on where it was.
 
@@ -305,12 +310,15 @@ def curve_command(
 
 def _settings(config: Path | None, changes: list[str]) -> RunConfig:
     """The settings of a TOML file, with those of the command line."""
-    return RunConfig(**_values(config, changes))
+    values = _values(config, changes)
+    values.pop("search", None)
+    return RunConfig(**values)
 
 
 def _values(config: Path | None, changes: list[str]) -> dict[str, Any]:
-    """Tables of a TOML file, with what the command line sets."""
+    """Tables of a TOML file, with what the command line sets; its [schema] is for packing."""
     values = RunConfig.read_toml(config) if config else {}
+    values.pop("schema", None)
     for change in changes:
         name, equals, text = change.partition("=")
         table, dot, field = name.partition(".")

@@ -2,9 +2,32 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqcast.errors import ArtifactError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+
+@contextlib.contextmanager
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArtifactError(f"another process is {doing} {folder}; wait for it or name another folder") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def fsync(path: Path) -> None:

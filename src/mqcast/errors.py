@@ -23,7 +23,7 @@
     ├── PeerLostError            a process that worked with this one is gone
     └── Interrupted              training was asked to stop; it is saved
 
-Warnings: `UnseenCategoryWarning`, `EventReachWarning`, both `MqcastWarning`.
+Warnings: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, all `MqcastWarning`.
 """
 
 
@@ -152,3 +152,7 @@ class UnseenCategoryWarning(MqcastWarning):
 
 class EventReachWarning(MqcastWarning):
     """Dates beyond the event table; no event is assumed there."""
+
+
+class SeriesLeftOutWarning(MqcastWarning):
+    """Series that cannot be forecast from the cutoffs that were asked for."""

@@ -59,6 +59,7 @@ class Run:
             "signature": signature(panel),
             "inputs": Inputs.of(panel).model_dump(mode="json"),
             "micro_batch": micro_batch,
+            "never_negative": bool(np.nanmin(panel.target) >= 0),
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,11 @@ class Run:
         return self.facts["micro_batch"]
 
     @property
+    def least(self) -> float:
+        """No forecast is below this: 0 if no target ever was."""
+        return 0.0 if self.facts.get("never_negative") else -np.inf
+
+    @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
@@ -116,8 +122,8 @@ class Run:
         """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
         if self.facts["signature"] != signature(panel):
             raise ArtifactError(
-                f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; build it "
-                "with like= the training panel"
+                f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; pack it "
+                "with --like the training panel (from Python: like=)"
             )
         path = self.folder / "scaling.safetensors"
         try:

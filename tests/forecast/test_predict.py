@@ -15,7 +15,7 @@ from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_w
 from mqcast import ConfigError, DataError, Panel
 from mqcast.config import ModelConfig
 from mqcast.data.windows import Span, WindowPlan
-from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError
+from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError, SeriesLeftOutWarning
 from mqcast.forecast import predict
 from mqcast.forecast.predict import context_of, forecast
 from mqcast.run import Run
@@ -37,13 +37,14 @@ def run(tmp_path_factory) -> Run:
         return fit(sample_panel(), config(max_steps=3), tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_the_last_cutoff_is_each_series_last_observation(run, tmp_path):
+def test_the_last_cutoff_is_the_panels_last_observation(run, tmp_path):
     frame = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "f.parquet"))
     assert frame.columns == ["unique_id", "cutoff", "ds", "horizon", "q0.5", "q0.9"]
     assert frame.height == NUM_ITEMS * HORIZON
     assert frame["cutoff"].unique().to_list() == [week(NUM_WEEKS - 1)]
     assert frame["ds"][:HORIZON].to_list() == [week(NUM_WEEKS - 1 + h) for h in range(1, HORIZON + 1)]
     assert (frame["q0.5"] <= frame["q0.9"]).all()
+    assert (frame["q0.5"] >= 0).all(), "as no demand ever was"
     assert frame["unique_id"].to_list() == sorted(frame["unique_id"].to_list())
 
 
@@ -94,7 +95,7 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
     def fails_at_the_third(*arguments):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(arguments[-1])
+        done.append(arguments[3])
         return shard_frame(*arguments)
 
     monkeypatch.setattr(predict, "shard_frame", fails_at_the_third)
@@ -102,7 +103,7 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
         forecast(run, panel, tmp_path / "parts", first=week(30))
     assert not (tmp_path / "parts").exists()
     again = []
-    monkeypatch.setattr(predict, "shard_frame", lambda *a: again.append(a[-1]) or shard_frame(*a))
+    monkeypatch.setattr(predict, "shard_frame", lambda *a: again.append(a[3]) or shard_frame(*a))
     path = forecast(run, panel, tmp_path / "parts", first=week(30))
     parts, keys = pl.read_parquet(path), ["unique_id", "cutoff", "ds", "horizon"]
     assert parts.select(keys).equals(whole.select(keys))
@@ -123,18 +124,37 @@ def test_shards_of_another_model_or_span_are_not_taken_for_these(run, tmp_path, 
     assert len(keys) == 6
 
 
-def test_series_that_ended_early_are_forecast_from_their_own_end(run, tmp_path):
+def shortened(last: int, *, rows: int | None = None) -> Panel:
+    """The panel, but item 3 is observed up to week `last` only, and has rows up to week `rows` (None: as before)."""
     world = sample_world()
-    short = (pl.col("unique_id") != "item_000003") | (pl.col("ds") <= week(30))
-    end = (pl.col("unique_id") == "item_000003") & (pl.col("ds") > week(30 - HORIZON))
-    frame = world.frame.filter(short).with_columns(y=pl.when(end).then(None).otherwise(pl.col("y")))
-    panel = Panel.from_frame(frame, None, world.static, world.events, like=sample_panel())
-    found = pl.read_parquet(forecast(run, panel, tmp_path / "f"))
-    cutoffs = dict(found.group_by("unique_id").agg(pl.col("cutoff").first()).iter_rows())
-    assert cutoffs.pop("item_000003") == week(30 - HORIZON)
-    assert set(cutoffs.values()) == {week(NUM_WEEKS - 1)}
-    later = pl.read_parquet(forecast(run, panel, tmp_path / "g", first=week(35)))
-    assert "item_000003" not in later["unique_id"]
+    item = pl.col("unique_id") == "item_000003"
+    frame = world.frame.filter(~item | (pl.col("ds") <= week(NUM_WEEKS + HORIZON if rows is None else rows)))
+    frame = frame.with_columns(y=pl.when(item & (pl.col("ds") > week(last))).then(None).otherwise(pl.col("y")))
+    return Panel.from_frame(frame, None, world.static, world.events, like=sample_panel())
+
+
+def test_a_series_that_was_not_observed_of_late_is_forecast_from_the_common_cutoff(run, tmp_path):
+    found = pl.read_parquet(forecast(run, shortened(NUM_WEEKS - 3), tmp_path / "f"))
+    assert found.height == NUM_ITEMS * HORIZON
+    assert found["cutoff"].unique().to_list() == [week(NUM_WEEKS - 1)]
+    assert found.null_count().sum_horizontal().item() == 0
+
+
+def test_a_series_that_has_ended_is_left_out_with_a_warning_and_stops_nobody(run, tmp_path):
+    """Its known values end too; that matters only to cutoffs at which it is forecast."""
+    panel = shortened(20, rows=20)
+    with pytest.warns(SeriesLeftOutWarning, match=r"1 of 12 series are not forecast: .*'item_000003'"):
+        found = pl.read_parquet(forecast(run, panel, tmp_path / "f", first=week(30), last=week(33)))
+    assert "item_000003" not in found["unique_id"]
+    assert found.height == (NUM_ITEMS - 1) * 4 * HORIZON
+    with pytest.raises(KnownValuesError, match="item_000003"):
+        forecast(run, panel, tmp_path / "g", first=week(18), last=week(33))
+
+
+def test_cutoffs_between_steps_are_those_inside_the_dates(run, tmp_path):
+    day = dt.timedelta(days=1)
+    found = pl.read_parquet(forecast(run, sample_panel(), tmp_path / "f", first=week(30) + day, last=week(33) - day))
+    assert sorted(found["cutoff"].unique().to_list()) == [week(31), week(32)]
 
 
 def test_what_cannot_be_forecast_says_why(run, tmp_path):
@@ -144,10 +164,12 @@ def test_what_cannot_be_forecast_says_why(run, tmp_path):
     with pytest.raises(KnownValuesError, match="add rows with promo"):
         forecast(run, without_future, tmp_path / "f")
     forecast(run, without_future, tmp_path / "f", first=week(30), last=week(NUM_WEEKS - 1 - HORIZON))
-    with pytest.raises(ConfigError, match="swap them"):
+    with pytest.raises(ConfigError, match="give earlier ones"):
         forecast(run, sample_panel(), tmp_path / "f", first="2019-05-05", last="2019-03-03")
-    with pytest.raises(DataError, match="another span"):
+    with pytest.raises(ConfigError, match="2031-05-04, is after the last, 2019-10-06"):
         forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04")
+    with pytest.raises(DataError, match="another span"):
+        forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04", last="2031-05-04")
     with pytest.raises(ConfigError, match="is not a date"):
         forecast(run, sample_panel(), tmp_path / "f", first="soon")
     (tmp_path / "file").write_text("")

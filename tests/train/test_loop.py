@@ -215,6 +215,25 @@ def test_bounds_on_steps_and_minutes_end_a_run(tmp_path):
     assert run.is_trained
 
 
+def test_a_run_that_ran_out_of_time_goes_on_with_more_of_it_to_the_same_weights(tmp_path):
+    whole = fit(sample_panel(), CONFIG, tmp_path / "whole")
+    short = fit(sample_panel(), config(max_minutes=1e-9), tmp_path / "short")
+    assert short.is_trained
+    messages = []
+    fit(sample_panel(), config(max_minutes=1e-9), tmp_path / "short", resume=True, listeners=(messages.append,))
+    assert any("done already" in m.text for m in messages if isinstance(m, Message))
+    assert digest(fit(sample_panel(), config(max_minutes=60.0), tmp_path / "short", resume=True)) == digest(whole)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(tmp_path):
+    def again(record):
+        if isinstance(record, Step):
+            with pytest.raises(ArtifactError, match="another process is training in"):
+                fit(sample_panel(), config(max_steps=2), tmp_path / "run", resume=True)
+
+    fit(sample_panel(), config(max_steps=2), tmp_path / "run", listeners=(again,))
+
+
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(tmp_path):
     whole = fit(sample_panel(), CONFIG, tmp_path / "whole")
     num_steps = epochs(whole)[-1]["step"]
@@ -411,7 +430,7 @@ def test_a_damaged_run_says_what_is_wrong(tmp_path):
     run = fit(panel, config(max_steps=1), tmp_path / "run")
     world = sample_world()
     other = Panel.from_frame(world.frame, world.schema.replace(known=()), world.static, world.events)
-    with pytest.raises(ArtifactError, match="like= the training panel"):
+    with pytest.raises(ArtifactError, match="pack it with --like the training panel"):
         run.assembler(other)
     (run.folder / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ArtifactError, match=r"model.safetensors is missing or damaged"):

@@ -273,17 +273,20 @@ class Panel:
 
     # -- what a forecast needs ----------------------------------------------------------------------------------------
 
-    def require_future(self, horizon: int, cutoffs: np.ndarray | None = None) -> None:
-        """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation)."""
+    def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
+        """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation).
+
+        `series` says whose cutoffs they are; None: everyone's.
+        """
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give at least 1")
-        cutoffs = self.last_observed if cutoffs is None else cutoffs
-        everyone = np.arange(self.num_series)
+        series = np.arange(self.num_series) if series is None else series
+        cutoffs = self.last_observed[series] if cutoffs is None else cutoffs
         if self.schema.known:
-            for first in range(0, self.num_series, 65536):
-                self._require_known(everyone[first : first + 65536], cutoffs[first : first + 65536] + 1, horizon)
+            for first in range(0, len(series), 65536):
+                self._require_known(series[first : first + 65536], cutoffs[first : first + 65536] + 1, horizon)
         if self.schema.events:
-            last = int(self.times_at(everyone, cutoffs + horizon, 1).max())
+            last = int(self.times_at(series, cutoffs + horizon, 1).max())
             ends = int(self.arrays["event_times"][-1])
             if ends < last:
                 raise EventTableError(
@@ -328,15 +331,17 @@ def pack(
     static: Any = None,
     events: Any = None,
     *,
+    like: Panel | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Panel:
     """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none.
 
+    With `like`, its schema, categories and holidays are another panel's, so that a network trained on that reads it.
     `on_progress(rows written, rows in all)` is called now and then.
     """
     folder = Path(path)
     with new_data_folder(folder) as data:
-        panel = Panel._read(frame, schema, static, events, None, partial(allocate_file, data), on_progress)
+        panel = Panel._read(frame, schema, static, events, like, partial(allocate_file, data), on_progress)
         commit(folder, data, panel.arrays, panel.description | {"fingerprint": panel.fingerprint})
     return Panel.open(folder)
 

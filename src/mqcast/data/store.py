@@ -17,13 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.durable import fsync
+from mqcast.durable import fsync, locked
 from mqcast.errors import ArtifactError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
 
 FORMAT = "mqcast-panel"
 FORMAT_VERSION = 1
@@ -41,7 +36,7 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
     data = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with locked(folder, "packing into"):
             data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
             yield data
     except BaseException as error:
@@ -58,22 +53,6 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
 def _strangers(folder: Path) -> bool:
     """Is anything in the folder that an interrupted pack would not leave?"""
     return any(not entry.name.startswith("data-") for entry in folder.iterdir())
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the lock goes with the process, however it ends."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ArtifactError(f"another process is packing into {folder}; wait for it or name another folder") from None
-    finally:
-        os.close(handle)
 
 
 def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

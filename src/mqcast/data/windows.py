@@ -98,8 +98,11 @@ class Windows:
 
 
 class WindowPlan:
-    """Which windows each step of each epoch takes. With `scored` False also creation times without a target to score:
-    the last observation's among them, from which the future is forecast."""
+    """Which windows each step of each epoch takes.
+
+    With `scored` False also creation times without a target to score, from which the future is forecast: up to a
+    horizon after a series' last observation.
+    """
 
     def __init__(
         self,
@@ -129,16 +132,11 @@ class WindowPlan:
     def of_series(self, series: range) -> "WindowPlan | None":
         """The plan of neighbouring series alone; None if it has nothing to do."""
         inside = slice(*np.searchsorted(self.series, (series.start, series.stop)))
-        return self._with(inside, self.first_fct) if self.series[inside].size else None
-
-    def last_fcts(self) -> "WindowPlan":
-        """The plan of each series' last creation time alone."""
-        return self._with(slice(None), self.last_fct)
-
-    def _with(self, inside: slice, first_fct: np.ndarray) -> "WindowPlan":
+        if self.series[inside].size == 0:
+            return None
         other = copy(self)
-        other.series, other.first_fct = self.series[inside], first_fct[inside]
-        other.last_fct, other.last_target = self.last_fct[inside], self.last_target[inside]
+        other.series, other.last_target = self.series[inside], self.last_target[inside]
+        other.first_fct, other.last_fct = self.first_fct[inside], self.last_fct[inside]
         other._epoch = lru_cache(maxsize=2)(other._build_epoch)
         return other
 
@@ -220,9 +218,14 @@ def _creation_times(panel: Panel, config: WindowConfig, span: Span, scored: bool
         panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
     )
     first = panel.first_step + max(config.min_history, 1) - 1
-    if span.first is not None:
-        first = np.maximum(first, panel.steps_until(span.first))
-    last = until if not scored else until - (1 if config.partial_horizon else config.horizon)
+    if scored:
+        last = until - (1 if config.partial_horizon else config.horizon)
+        earliest = None if span.first is None else panel.steps_until(span.first)
+    else:  # a series that has been silent for a whole horizon has ended
+        last = panel.last_observed + config.horizon
+        earliest = None if span.first is None else panel.steps_until(span.first - 1) + 1
+    if earliest is not None:
+        first = np.maximum(first, earliest)
     if span.last is not None:
         last = np.minimum(last, panel.steps_until(span.last))
     used = np.flatnonzero(first <= last)

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import pyarrow.parquet as pq
 
 from mqcast.config import ModelConfig
 from mqcast.data.batch import Assembler
+from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, fsync, write_file
-from mqcast.errors import ConfigError
+from mqcast.errors import ConfigError, SeriesLeftOutWarning
 from mqcast.model.networks import Network
 from mqcast.model.position import reach_of
 from mqcast.run import Run
@@ -42,7 +44,9 @@ def forecast(
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the forecasts of the cutoffs from `first` to `last` to a Parquet file; left out: of the last observation.
+    """Write the forecasts of the cutoffs from `first` to `last` to a Parquet file.
+
+    Left out, `last` is the time of the panel's last observation, and `first` is `last`.
 
     Under torchrun all processes call this alike. An interrupted call goes on where it was when it is made again.
     """
@@ -57,7 +61,7 @@ def forecast(
         for i in mine:
             file = folder / f"{i:06}.parquet"
             if not file.exists():
-                _write_shard(file, shard_frame(network, assemble, plan, shards[i]))
+                _write_shard(file, shard_frame(network, assemble, plan, shards[i], run.least))
             if on_progress is not None and ranks.is_first:
                 on_progress(i - mine.start + 1, len(mine))
         ranks.agree(1)  # all shards are there
@@ -69,7 +73,7 @@ def forecast(
 
 
 def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> WindowPlan:
-    """The windows whose creation times are the cutoffs; left out: each series' last observation.
+    """The windows whose creation times are the cutoffs; left out: the panel's last observation.
 
     They have all the history that a forecast depends on, so that it does not depend on where a window begins. (An LSTM
     remembers without end: it gets as much as it had in training.)
@@ -77,17 +81,34 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> 
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
     window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
-    if first is None and last is None:
-        panel.require_future(window.horizon)
-        return WindowPlan(panel, window.replace(num_fcts=1), shuffle=False, scored=False).last_fcts()
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
-    if begin is not None and end is not None and begin > end:
-        raise ConfigError(f"the first cutoff, {first}, is after the last, {last}; swap them")
+    end = _last_time(panel) if end is None else end
+    begin = end if first is None else begin
+    if begin is not None and begin > end:
+        raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
+    if begin == end:
+        window = window.replace(num_fcts=1)
     plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False)
-    cutoffs = panel.last_observed.copy()
-    cutoffs[plan.series] = plan.last_fct
-    panel.require_future(window.horizon, cutoffs)
+    panel.require_future(window.horizon, plan.last_fct, plan.series)
+    _warn_of_ended(panel, plan)
     return plan
+
+
+def _last_time(panel: Panel) -> int:
+    """The time of the last observation of all."""
+    return int(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1).max())
+
+
+def _warn_of_ended(panel: Panel, plan: WindowPlan) -> None:
+    left_out = np.setdiff1d(np.arange(panel.num_series), plan.series)
+    if left_out.size:
+        names = ", ".join(repr(panel.ids[int(i)].as_py()) for i in left_out[:3]) + (" …" if left_out.size > 3 else "")
+        warnings.warn(
+            f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not begun, or "
+            f"have not been observed for {plan.config.horizon} steps ({names})",
+            SeriesLeftOutWarning,
+            stacklevel=4,
+        )
 
 
 def context_of(model: ModelConfig, horizon: int) -> int:
@@ -105,8 +126,10 @@ def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
     return [range(i, min(i + size, panel.num_series)) for i in range(0, panel.num_series, size)]
 
 
-def shard_frame(network: Network, assemble: Assembler, plan: WindowPlan, series: range) -> pl.DataFrame:
-    """The forecasts of some series, in the order of series, cutoff and horizon."""
+def shard_frame(
+    network: Network, assemble: Assembler, plan: WindowPlan, series: range, least: float = -np.inf
+) -> pl.DataFrame:
+    """The forecasts of some series, none below `least`, in the order of series, cutoff and horizon."""
     part, n, found = plan.of_series(series), plan.config.num_fcts, [_no_rows(network)]
     for step in range(part.num_batches(0) if part else 0):
         assert part is not None
@@ -114,7 +137,8 @@ def shard_frame(network: Network, assemble: Assembler, plan: WindowPlan, series:
             batch = assemble(windows).to(network.levels.device)
             scaled = network.quantiles(batch, n).values
             z = batch.loc[:, None, -n:, None] + batch.scale[:, None, -n:, None] * scaled
-            found.append(_rows(windows, assemble.target.scaler.inverse(z.double().cpu().numpy())))
+            values = assemble.target.scaler.inverse(z.double().cpu().numpy())
+            found.append(_rows(windows, np.maximum(values, least)))
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((cutoff, of_series))
     return _frame(assemble.panel, of_series[order], cutoff[order], values[order], network.config.quantiles)

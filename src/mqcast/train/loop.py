@@ -8,6 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
+from mqcast.durable import locked
 from mqcast.errors import ConfigError, Interrupted, TrainingError
 from mqcast.model.inputs import Inputs
 from mqcast.model.loss import quantile_loss
@@ -34,7 +36,7 @@ from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, R
 from mqcast.train.signals import StopRequests, stop_requests
 from mqcast.train.spans import training_spans
 
-OUT_OF_TIME = -1  # beside the numbers of signals: why training stops
+OUT_OF_TIME = "out of time"
 
 
 def fit(
@@ -116,21 +118,27 @@ class Training:
 
     def run_to_end(self) -> None:
         """Train until an epoch brings nothing, or a bound is reached; write the weights that are to be used."""
-        if self.ranks.is_first:
-            self.metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
-        self._tell(Begin(self.state.step, self.total_steps))
-        try:
-            with torch.random.fork_rng(), stop_requests() as self.stop:
-                while self.state.finished is None:
-                    self._run_epoch()
-        finally:
-            if self.metrics is not None:
-                self.metrics.close()
-        if self.ranks.is_first:
-            self.run.save_network(self.weights())
-        self.ranks.agree(1)  # nobody leaves before the weights are there
+        if self.ranks.agree(self.run.is_trained and self._is_out_of_time()):
+            self._tell(Message(f"done already: max_minutes ({self.config.train.max_minutes:g}); allow more to go on"))
+            return
+        with ExitStack() as stack:
+            if self.ranks.is_first:
+                stack.enter_context(locked(self.run.folder, "training in"))
+                metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
+                self.metrics = stack.enter_context(closing(metrics))
+            self._tell(Begin(self.state.step, self.total_steps))
+            stack.enter_context(torch.random.fork_rng())
+            self.stop = stack.enter_context(stop_requests())
+            reason = self.state.finished
+            while reason is None:
+                reason = self._run_epoch()
+            if self.ranks.is_first:
+                self.run.save_network(self.weights())
+            self.ranks.agree(1)  # nobody leaves before the weights are there
+        self._tell(Message(f"done: {reason}"))
 
-    def _run_epoch(self) -> None:
+    def _run_epoch(self) -> str | None:
+        """Train an epoch, or what is left of it; why training is done, if it is."""
         state, reason = self.state, None
         self.network.train()
         for leaves, batches in ahead(self._steps(state.epoch, state.step_in_epoch), 2):
@@ -139,7 +147,7 @@ class Training:
                 break
             if time.monotonic() - self.saved_at >= 60 * self.config.train.checkpoint_minutes:
                 self._save()
-        self._end_epoch(reason)
+        return self._end_epoch(reason)
 
     def _steps(self, epoch: int, first_step: int) -> Iterator[tuple[list[Windows], dict[int, Batch]]]:
         """Each step's micro-batches: their windows, and as tensors those of this rank."""
@@ -202,9 +210,15 @@ class Training:
             for name, parameter in self.parameters.items():
                 self.average[name].lerp_(parameter.detach(), 1 - decay)
 
-    def _end_epoch(self, reason: str | None) -> None:
-        """Validate, keep the best weights, decide whether to go on, save."""
+    def _end_epoch(self, reason: str | None) -> str | None:
+        """Validate, keep the best weights, decide whether to go on, save; why training is done, if it is.
+
+        Where time has run out, what was saved is the middle of an epoch, so that a run with more time can go on.
+        """
         state, config = self.state, self.config.train
+        if out_of_time := reason == OUT_OF_TIME:
+            self._save()
+            reason = f"max_minutes ({config.max_minutes:g})"
         valid_loss, by_level = self._validate()
         least = math.inf if state.best_loss is None else state.best_loss - config.min_gain
         is_best = valid_loss is not None and valid_loss < least
@@ -223,8 +237,10 @@ class Training:
             reason = f"max_epochs ({state.epoch})"
         if reason is None and config.patience and state.epochs_without_gain >= config.patience:
             reason = f"no gain in {config.patience} epochs"
-        state.finished = reason
-        self._save()
+        if not out_of_time:
+            state.finished = reason
+            self._save()
+        return reason
 
     @torch.no_grad()
     def _validate(self) -> tuple[float | None, dict[str, float]]:
@@ -242,8 +258,8 @@ class Training:
                     loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
                     table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
         loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
-        names = [f"P{100 * level:g}" for level in self.config.model.quantiles]
-        return loss / max(count, 1), dict(zip(names, [2 * x / max(demand, 1e-300) for x in by_level], strict=True))
+        names = [f"P{100 * level:g}" for level in self.config.model.quantiles] if demand else []
+        return loss / max(count, 1), {name: 2 * x / demand for name, x in zip(names, by_level, strict=False)}
 
     def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:
         """Σ |demand| and the summed loss of each level, in units of demand."""
@@ -346,11 +362,15 @@ class Training:
 
     def _stop_requests(self) -> Tensor:
         """A row a rank: the signal that asked it to stop; the first rank also keeps the time."""
-        rows, limit = torch.zeros(self.ranks.num, 3, dtype=torch.float64), self.config.train.max_minutes
+        rows = torch.zeros(self.ranks.num, 3, dtype=torch.float64)
         rows[self.ranks.rank, 0] = self.stop.signal
-        if self.ranks.is_first and not self.stop.signal and limit and time.monotonic() - self.clock > 60 * limit:
-            rows[0, 0] = OUT_OF_TIME
+        if self.ranks.is_first and not self.stop.signal and self._is_out_of_time():
+            rows[0, 0] = -1
         return rows
+
+    def _is_out_of_time(self) -> bool:
+        limit = self.config.train.max_minutes
+        return limit is not None and time.monotonic() - self.clock > 60 * limit
 
     def _reason_to_stop(self, requests: list[int]) -> str | None:
         """Why training is done after this step; if a signal asked, save and raise."""
@@ -363,8 +383,8 @@ class Training:
                 "go on with the same command and --resume (from Python: resume=True)",
                 asked,
             )
-        if OUT_OF_TIME in requests:
-            return f"max_minutes ({self.config.train.max_minutes:g})"
+        if -1 in requests:
+            return OUT_OF_TIME
         if self.state.step == self.config.train.max_steps:
             return f"max_steps ({self.state.step})"
         return None

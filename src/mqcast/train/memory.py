@@ -21,7 +21,7 @@ def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: 
     needed = PASSING * kept_bytes(network, batch, num_fcts) / 2**30
     if needed > config.memory_gib:
         raise ConfigError(
-            f"a step of one window takes about {needed:.1f} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
+            f"a step of one window takes about {needed:.2g} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
             "use fewer creation times a window (num_fcts), a shorter history or a smaller hidden_dim"
         )
     most = most_windows(batch_size) if batch.values.device.type == "cpu" else max(1, batch_size // NUM_SHARES)

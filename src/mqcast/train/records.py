@@ -83,6 +83,7 @@ class MetricsFile:
         if isinstance(record, Epoch) or (isinstance(record, Step) and record.step % self.log_every == 0):
             line = {"record": type(record).__name__.lower()} | asdict(record)
             self.file.write(json.dumps(line).encode() + b"\n")
+            self.file.flush()
 
     def sync(self) -> int:
         """Make it durable; its size."""

@@ -28,6 +28,7 @@ from mqcast.train.distributed import Ranks, joined
 from mqcast.train.loop import Training
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
 from mqcast.train.records import Epoch, Listener, Message, Record, read_metrics
+from mqcast.train.signals import stop_requests
 from mqcast.train.spans import training_spans
 
 FORMAT, FORMAT_VERSION = "mqcast-search", 1
@@ -91,7 +92,7 @@ def search(
     folder = Path(folder)
     _check(panel, config, settings)
     trials = _read_trials(folder, config, panel)
-    with joined(device, config.train.num_threads) as ranks:
+    with joined(device, config.train.num_threads) as ranks, stop_requests() as stop:
         for proposal in proposals(settings, folder):
             name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
             if name not in trials:
@@ -101,6 +102,10 @@ def search(
                 if ranks.is_first:
                     _write_trials(folder, settings, trials)
             proposal.tell(trials[name].state, trials[name].valid_loss)
+            if asked := ranks.agree(stop.signal):
+                raise Interrupted(
+                    f"search stopped after trial {name}, saved in {folder}; go on with the same command", asked
+                )
     best = _best(trials)
     if best is None:
         raise ConfigError(f"no trial in {folder} gave a network; see search.json there, and try lower learning rates")

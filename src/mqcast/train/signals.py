@@ -33,3 +33,5 @@ def stop_requests() -> Iterator[StopRequests]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+            if isinstance(handler, StopRequests):  # a request that came too late for the inner work is the outer one's
+                handler.signal = handler.signal or requests.signal

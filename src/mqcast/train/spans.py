@@ -24,10 +24,10 @@ def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
     if not panel.span[0] <= train <= valid:
         raise ConfigError(
             f"training would end at {show_time(train)} and validation at {show_time(valid)}, which is not an order "
-            "inside the panel; set split.train_until and split.valid_until, or patience = None to train on everything"
+            'inside the panel; set split.train_until and split.valid_until, or patience = "none" to train on everything'
         )
     if config.train.patience is not None and train == valid:
-        raise ConfigError("early stopping needs a validation span; set split.train_until earlier, or patience = None")
+        raise ConfigError('early stopping needs a validation span; set split.train_until earlier, or patience = "none"')
     return Span(None, train, train), Span(train, valid, valid) if train < valid else None
 
 
