@@ -22,7 +22,7 @@ from mqcast.data.schema import Schema
 from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, MqcastError
-from mqcast.launch import is_first, is_worker, num_cores, run_processes, was_restarted
+from mqcast.launch import is_first, is_worker, leave_with_parent, num_cores, run_processes, was_restarted
 
 app = typer.Typer(
     help="Quantile demand forecasts from every creation time in one pass.",
@@ -340,6 +340,7 @@ def _values(config: Path | None, changes: list[str]) -> dict[str, Any]:
 def _in_processes(wanted: int | None, device: str, most: int) -> None:
     """Become several processes, unless this is one of them or one is enough."""
     if is_worker():
+        leave_with_parent()
         return
     num = wanted
     if num is None:

@@ -5,9 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from types import FrameType
 
+PARENT = "MQCAST_PARENT"
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
 
 
@@ -28,6 +30,19 @@ def was_restarted() -> bool:
 def num_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def leave_with_parent() -> None:
+    """Should the process that started this one end, however it does, ask this one to stop too."""
+    parent = int(os.environ.get(PARENT, 0))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if parent:
+        threading.Thread(target=watch, name="mqcast-parent", daemon=True).start()
 
 
 def run_processes(num: int, arguments: list[str]) -> int:
@@ -57,7 +72,13 @@ def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": num, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    shared = {
+        PARENT: os.getpid(),
+        "WORLD_SIZE": num,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": 1,
+    }
     environments = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
     command = [sys.executable, "-m", "mqcast", *arguments]
     return [subprocess.Popen(command, env=os.environ | {k: str(v) for k, v in env.items()}) for env in environments]

@@ -112,18 +112,43 @@ def test_all_cores_are_used_unless_said_otherwise():
     assert 1 <= num_cores() <= (os.cpu_count() or 1)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes in /proc")
-def test_a_killed_process_takes_the_others_with_it_and_is_told(place):
-    process = start(
-        place, "fit", "panel", "bereft", "--config", "run.toml", "--processes", "2", "--set", "train.max_epochs=50"
+def begun(place: Path, run: str) -> tuple[subprocess.Popen, list[int]]:
+    """Two processes that have begun to train for long, and their numbers."""
+    settings = (
+        "--config",
+        "run.toml",
+        "--processes",
+        "2",
+        "--set",
+        "train.max_epochs=500",
+        "--set",
+        "train.patience=none",
     )
-    deadline = time.monotonic() + 120
-    metrics = place / "bereft" / "metrics.jsonl"
+    process = start(place, "fit", "panel", run, *settings)
+    metrics, deadline = place / run / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 2
-    os.kill(int(children[1]), signal.SIGKILL)
+    return process, [int(child) for child in children]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes in /proc")
+def test_processes_leave_when_the_one_that_started_them_is_killed(place):
+    process, children = begun(place, "orphaned")
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert list((place / "orphaned" / "checkpoints").glob("*.json")), "and save"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes in /proc")
+def test_a_killed_process_takes_the_others_with_it_and_is_told(place):
+    process, children = begun(place, "bereft")
+    os.kill(children[1], signal.SIGKILL)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGKILL, err
     assert "one of 2 processes was ended by SIGKILL" in err

@@ -212,6 +212,16 @@ def test_a_search_in_which_all_fail_says_so(tmp_path):
     assert told(tmp_path)["best"] is None
 
 
+def test_a_signal_that_comes_after_a_trials_last_step_is_not_lost(tmp_path):
+    def ask(record):
+        if isinstance(record, Epoch) and record.epoch == CONFIG.train.max_epochs - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="stopped after trial"):
+        run_search(tmp_path, listener=ask)
+    assert len(told(tmp_path)["trials"]) == 1
+
+
 def test_a_signal_stops_the_search_and_the_same_call_goes_on(done, tmp_path):
     def ask(record):
         if isinstance(record, Step) and record.step == 1:

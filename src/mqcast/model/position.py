@@ -22,7 +22,6 @@ def doubling_dilations(total: int) -> tuple[int, ...]:
     return tuple(sorted(dilations))
 
 
-ORDINARY = 1.5  # size of the code of a step without events at first: ordinary steps are alike, whatever their season
 FLAG_GAIN = 5.0  # events are rare: raised like this, what they do is learnt as soon as what the calendar does
 
 
@@ -87,14 +86,11 @@ class LearnedPosition(nn.Module):
         self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim)
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
-        convolutions = [
+        self.convolutions = nn.ModuleList(
             Convolution((width,), dim, tap, centred=True)
             for width, tap in zip(widths, taps, strict=False)
             if self.events.dim
-        ]
-        self.convolutions = nn.ModuleList(convolutions)
-        for convolution in convolutions[:1]:
-            nn.init.normal_(convolution.bias, std=ORDINARY)
+        )
         self.local = SplitLinear((self.known.dim,), dim, gain=RELU) if self.known.dim else None
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (dim,) * (bool(self.convolutions) + (self.local is not None))
