@@ -104,7 +104,7 @@ class Terminal:
 
     def __init__(self):
         self.file = StringIO()
-        self.bar = ProgressBar(Console(file=self.file, force_terminal=True, width=200, legacy_windows=False))
+        self.bar = ProgressBar(Console(file=self.file, force_terminal=True, width=80, legacy_windows=False))
 
     def shows_after(self, *records) -> str:
         for record in records:
@@ -123,17 +123,17 @@ def terminal():
 
 def test_the_bar_shows_epoch_loss_validation_and_speed(terminal):
     shown = terminal.shows_after(Begin(0, 40), step(1), step(2))
-    assert "epoch 1 loss 0.5000 2,000 trajectories/s" in shown
+    assert "epoch 1 loss 0.5000 2,000 traj./s" in shown
     assert "2/40" in shown
     shown = terminal.shows_after(EPOCH, step(5, epoch=1, loss=0.2))
-    assert "epoch 2 loss 0.2000 P50 0.1234 P90 0.0567 2,000 trajectories/s" in shown
+    assert "epoch 2 loss 0.2000 P50 0.1234 P90 0.0567 2,000 traj./s" in shown
     assert "5/40" in shown
     assert summary(EPOCH) in terminal.file.getvalue()
 
 
 def test_the_bar_shows_the_speed_of_late(terminal):
     slow, fast = step(1, trajectories=100, seconds=100.0), step(2, trajectories=10_100, seconds=110.0)
-    assert "1,000 trajectories/s" in terminal.shows_after(Begin(0, 40), slow, fast)
+    assert "1,000 traj./s" in terminal.shows_after(Begin(0, 40), slow, fast)
 
 
 def test_messages_stand_above_the_bar_as_they_are(terminal):
@@ -144,10 +144,10 @@ def test_messages_stand_above_the_bar_as_they_are(terminal):
 def test_the_bar_begins_anew_with_another_run(terminal):
     terminal.shows_after(Begin(0, 40), step(30, trajectories=9_000, seconds=90.0), EPOCH)
     shown = terminal.shows_after(Begin(0, 20), step(1), step(2))
-    assert "epoch 1 loss 0.5000 2,000 trajectories/s" in shown
+    assert "epoch 1 loss 0.5000 2,000 traj./s" in shown
     assert "2/20" in shown
     shown = terminal.shows_after(step(3, seconds=100.0, trajectories=10_950))
-    assert "100 trajectories/s" in shown
+    assert "100 traj./s" in shown
 
 
 # -- MLflow ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -117,11 +116,9 @@ class ProgressBar:
     def __init__(self, console: Console):
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=8),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left at most"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
         )
         self.progress = Progress(*columns, console=console, transient=True)
         self.task: TaskID = self.progress.add_task("starting", total=None)
@@ -131,16 +128,16 @@ class ProgressBar:
 
     def __call__(self, record: Record) -> None:
         if isinstance(record, Message):
-            self.progress.console.print(record.text, highlight=False, markup=False)
+            self.progress.console.print(record.text, highlight=False, markup=False, soft_wrap=True)
         elif isinstance(record, Begin):
             self.validation, self.before = "", None
             self.progress.update(self.task, completed=record.step, total=record.total_steps)
         elif isinstance(record, Epoch):
-            self.progress.console.print(summary(record), highlight=False, markup=False)
+            self.progress.console.print(summary(record), highlight=False, markup=False, soft_wrap=True)
             self.validation = "".join(f" {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())
         else:
             rate = _rate(self.before, record)
-            text = f"epoch {record.epoch + 1} loss {record.loss:.4f}{self.validation} {rate:,.0f} trajectories/s"
+            text = f"epoch {record.epoch + 1} loss {record.loss:.4f}{self.validation} {rate:,.0f} traj./s"
             self.progress.update(self.task, completed=record.step, description=text)
             self.before = record if self.before is None or record.seconds > self.before.seconds + 30 else self.before
 
