@@ -119,7 +119,8 @@ class Assembler:
         past = rows[:, :num_steps], visible[:, :num_steps, None]
         past_number = np.where(past[1], panel.arrays["past_number"][past[0]], np.nan)
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
-        global_number, global_category = self._global(windows.series, start, span)
+        num_seen = int((windows.last_fct - start).max(initial=0)) + 1 + config.horizon + 2 * config.reach
+        global_number, global_category = self._global(windows.series, start, span, num_seen)
         return Batch(
             values=_float(np.where(observed, self.target.scaler.forward(y), 0)),
             observed=torch.from_numpy(observed),
@@ -144,14 +145,17 @@ class Assembler:
         codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])
         return _int(np.where(exists, codes, UNKNOWN))
 
-    def _global(self, series: np.ndarray, start: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
-        """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates."""
+    def _global(self, series: np.ndarray, start: np.ndarray, span: int, num_seen: int) -> tuple[np.ndarray, np.ndarray]:
+        """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates.
+
+        Creation times that count look at the first `num_seen` steps only.
+        """
         panel, reach = self.panel, self.config.reach
         if panel.schema.time_grid == "calendar" and (start == start[:1]).all():
             series, start = series[:1], start[:1]
         times = panel.times_at(series, start - reach, span + 2 * reach)
         if times.size:  # a rank's share of a small batch may be empty
-            panel.warn_of_event_reach(int(times.max()))
+            panel.warn_of_event_reach(int(times[:, :num_seen].max()))
         number, category = panel.events_at(times)
         flags, waves, calendar = (
             of(times) for of in (panel.calendar.flags, panel.calendar.waves, panel.calendar.categories)
