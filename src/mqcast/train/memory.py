@@ -30,7 +30,7 @@ def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: 
 
 
 def most_windows(batch_size: int) -> int:
-    """On a CPU: few enough that processes can share a batch; more than 16 at a time gain little."""
+    """On a CPU: few enough that processes can share a batch."""
     return min(16, max(8, batch_size // 2))
 
 
