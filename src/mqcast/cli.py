@@ -176,6 +176,10 @@ def params(
     console.print("The width of the static input is not published: it is fitted to mqt-nods. See docs/paper.md.")
 
 
+Packed = Annotated[Path, typer.Argument(help="A packed panel.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat for more.")
+]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="How many work together here; left out: one a core, or one a GPU.")
 ]
@@ -184,14 +188,12 @@ Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 
 @app.command("fit")
 def fit_command(
-    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    panel: Packed,
     run: Annotated[Path, typer.Argument(help="Where to write the run.")],
     config: Annotated[
         Path | None, typer.Option(help="TOML file with tables \\[window], \\[model], \\[train] …")
     ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat for more.")
-    ] = None,
+    set: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
     processes: Processes = None,
     device: Device = "auto",
@@ -228,7 +230,7 @@ def fit_command(
 @app.command("forecast")
 def forecast_command(
     run: Annotated[Path, typer.Argument(help="A trained run.")],
-    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    panel: Packed,
     out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
     first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last one alone.")] = None,
     last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
@@ -255,14 +257,12 @@ def forecast_command(
 
 @app.command("search")
 def search_command(
-    panel: Annotated[Path, typer.Argument(help="A packed panel.")],
+    panel: Packed,
     folder: Annotated[Path, typer.Argument(help="Where to write the trials and what they found.")],
     config: Annotated[
         Path | None, typer.Option(help="TOML file with the tables that fit takes, and \\[search].")
     ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, such as search.num_trials=5; repeat for more.")
-    ] = None,
+    set: Changes = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
