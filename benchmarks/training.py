@@ -32,11 +32,9 @@ WAYS: dict[str, dict] = {
     "1 process, 2 threads": {"processes": 1, "train.num_threads": 2},
     "1 process, 1 thread": {"processes": 1},
     "2 processes, without forking": {"processes": 2, "forking": False},
-    "2 processes, micro-batch 2": {"processes": 2, "train.micro_batch": 2},
     "2 processes, micro-batch 4": {"processes": 2, "train.micro_batch": 4},
     "2 processes, micro-batch 16": {"processes": 2, "train.micro_batch": 16},
     "1 process, compiled": {"processes": 1, "train.compile": "true"},
-    "1 process, bfloat16": {"processes": 1, "train.precision": '"bfloat16"'},
 }
 
 
