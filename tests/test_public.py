@@ -16,13 +16,17 @@ def test_the_public_names_are_pinned():
         "Panel",
         "Schema",
         "SchemaError",
+        "compare",
+        "evaluate",
+        "exceptions",
         "pack",
+        "volatility",
     ]
     assert all(hasattr(mqcast, name) for name in mqcast.__all__)
 
 
 def test_importing_mqcast_does_not_import_torch():
-    code = "import sys, mqcast, mqcast.cli, mqcast.datasets; sys.exit('torch' in sys.modules)"
+    code = "import sys, mqcast, mqcast.cli, mqcast.datasets, mqcast.evaluation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

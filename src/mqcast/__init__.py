@@ -3,8 +3,9 @@
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError, SchemaError
+from mqcast.evaluation import compare, evaluate, exceptions, volatility
+from mqcast.version import __version__ as __version__
 
-__version__ = "0.1.0.dev0"
 __all__ = [
     "ArtifactError",
     "ConfigError",
@@ -13,5 +14,9 @@ __all__ = [
     "Panel",
     "Schema",
     "SchemaError",
+    "compare",
+    "evaluate",
+    "exceptions",
     "pack",
+    "volatility",
 ]

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mqcast import __version__
 from mqcast.config import RunConfig, SearchConfig
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
@@ -23,6 +22,7 @@ from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, MqcastError
 from mqcast.launch import is_first, is_worker, leave_with_parent, num_cores, run_processes, was_restarted
+from mqcast.version import __version__
 
 app = typer.Typer(
     help="Quantile demand forecasts from every creation time in one pass.",

@@ -21,7 +21,6 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from mqcast import __version__
 from mqcast.config import RunConfig, Settings
 from mqcast.data.batch import Assembler
 from mqcast.data.panel import Panel
@@ -30,6 +29,7 @@ from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
+from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 1
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change

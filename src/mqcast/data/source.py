@@ -32,6 +32,10 @@ class Source(Protocol):
 
     def type_of(self, name: str) -> pa.DataType: ...
 
+    def column(self, name: str) -> pa.Array:
+        """One column, whole."""
+        ...
+
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows in their original order."""
         ...
@@ -81,21 +85,21 @@ class MemorySource:
         self.index_names = [str(name) for name in getattr(index, "names", [])]
 
     def type_of(self, name: str) -> pa.DataType:
-        return self._column(name).type
+        return self.column(name).type
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         size = _batch_rows(len(names))
         for start in range(0, self.num_rows, size):
-            yield pa.RecordBatch.from_arrays([self._column(name).slice(start, size) for name in names], list(names))
+            yield pa.RecordBatch.from_arrays([self.column(name).slice(start, size) for name in names], list(names))
 
     def sorted_batches(self, names: Sequence[str], id: str, time: str) -> Iterator[pa.RecordBatch]:
-        order = _order(self._column(id), self._column(time))
+        order = _order(self.column(id), self.column(time))
         size = _batch_rows(len(names))
         for start in range(0, self.num_rows, size):
             rows = pa.array(order[start : start + size])
-            yield pa.RecordBatch.from_arrays([self._column(name).take(rows) for name in names], list(names))
+            yield pa.RecordBatch.from_arrays([self.column(name).take(rows) for name in names], list(names))
 
-    def _column(self, name: str) -> pa.Array:
+    def column(self, name: str) -> pa.Array:
         if name not in self._columns:
             series = self._frame.get_column(name)
             _refuse_mixed_dates(series, name)
@@ -144,6 +148,10 @@ class ParquetSource:
             if name in self._categorical and not pa.types.is_dictionary(plain)
             else plain
         )
+
+    def column(self, name: str) -> pa.Array:
+        found = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
+        return found.combine_chunks()
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}

@@ -69,6 +69,35 @@ class World:
             events=tuple(HOLIDAYS),
         )
 
+    @property
+    def actuals(self) -> pl.DataFrame:
+        """Demand of all weeks, with those that the frame hides."""
+        return self.frame.select("unique_id", "ds").with_columns(y=pl.Series(self.demand.ravel()))
+
+    def oracle_forecasts(self, levels: Sequence[float], first: int, last: int) -> pl.DataFrame:
+        """What the oracle forecasts at the creation times first..last, as a forecast frame."""
+        quantiles = self.oracle.quantiles(levels, first, last).transpose(0, 2, 1, 3)
+        num_items, num_times, horizon, _ = quantiles.shape
+        weeks, leads = _dates(self.num_weeks + horizon), np.arange(1, horizon + 1)
+        times = np.repeat(np.arange(first, last + 1), horizon)
+        ids = self.static["unique_id"].gather(np.repeat(np.arange(num_items), num_times * horizon))
+        keys = {
+            "unique_id": ids,
+            "cutoff": np.tile(weeks[times], num_items),
+            "ds": np.tile(weeks[times + np.tile(leads, num_times)], num_items),
+            "horizon": np.tile(leads.astype(np.int32), num_items * num_times),
+        }
+        return pl.DataFrame(keys | {f"q{level:g}": quantiles[..., i].ravel() for i, level in enumerate(levels)})
+
+    def oracle_chances(self, forecasts: pl.DataFrame, values: np.ndarray) -> np.ndarray:
+        """The oracle's P(demand <= value) for each row of a forecast frame of this world."""
+        item = forecasts["unique_id"].str.tail(6).cast(pl.Int64).to_numpy()
+        week = (forecasts["cutoff"].to_numpy() - np.datetime64(FIRST_WEEK, "us")) // np.timedelta64(7, "D")
+        place = (item, forecasts["horizon"].to_numpy() - 1, week - week.min())
+        grid = np.zeros((len(self.demand), self.horizon, int(week.max() - week.min()) + 1))
+        grid[place] = np.nan_to_num(values)
+        return self.oracle.cdf(grid, int(week.min()), int(week.max()))[place]
+
 
 @dataclass(frozen=True)
 class Size:

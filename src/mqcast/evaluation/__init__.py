@@ -1,0 +1,32 @@
+"""Judging forecasts, whoever made them: frames in, tables out; no torch."""
+
+from mqcast.evaluation.comparison import Comparison, compare, loss_by_lead
+from mqcast.evaluation.converters import (
+    from_autogluon,
+    from_chronos,
+    from_darts,
+    from_gluonts,
+    from_neuralforecast,
+)
+from mqcast.evaluation.martingale import Volatility, volatility
+from mqcast.evaluation.metrics import evaluate
+from mqcast.evaluation.ranking import exceptions
+from mqcast.evaluation.stabilise import MartingaleFilter, ensemble, trade_off
+
+__all__ = [
+    "Comparison",
+    "MartingaleFilter",
+    "Volatility",
+    "compare",
+    "ensemble",
+    "evaluate",
+    "exceptions",
+    "from_autogluon",
+    "from_chronos",
+    "from_darts",
+    "from_gluonts",
+    "from_neuralforecast",
+    "loss_by_lead",
+    "trade_off",
+    "volatility",
+]

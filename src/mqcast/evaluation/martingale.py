@@ -1,0 +1,421 @@
+"""Do forecasts move for good reason? Martingale diagnostics (Foster and others, 2021) of any forecaster's frame.
+
+For one target (a series and a date) let τ be the quantile that was announced first, at step 0. p_j is the chance that
+the forecast of step j gives to demand of at most τ; at the last step p_H is 1 if demand was at most τ, else 0. For one
+who knows all that can be known p is a martingale: the best forecast of the next forecast is this one. Then
+
+    Q_j = Σ_{m≤j} (p_m - p_{m-1})²     how much p has moved
+    V_j = Q_j - (p_j - p_0)²           how much of that led nowhere
+
+and V has mean 0 at each step. V > 0: revisions revert, the forecaster over-reacts (excess volatility). V < 0: revisions
+go on in their direction, it under-reacts. Closer to zero is better, not lower.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from mqcast.data.parallel import ordered_map
+from mqcast.data.schema import Schema
+from mqcast.errors import ConfigError, DataError, SeriesLeftOutWarning
+from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
+from mqcast.evaluation.tables import (
+    Actuals,
+    Forecasts,
+    Names,
+    actuals_of,
+    columns_of,
+    ids_of,
+    native,
+    numbers_of,
+    read_actuals,
+    read_forecasts,
+)
+from mqcast.evaluation.trajectories import (
+    CASES,
+    Cdf,
+    Chances,
+    Leads,
+    Trajectories,
+    has_negatives,
+    one_level,
+    trajectories_of,
+)
+
+TARGETS_AT_A_TIME = 2**12
+RESAMPLES_AT_A_TIME = 64
+INTERVAL = (2.5, 97.5)
+MEANS = ("mqc", "sqpc", "turns")
+
+
+def volatility(
+    revisions: Any,
+    actuals: Any,
+    levels: float | Sequence[float] = (0.5, 0.9),
+    cdf: Cdf = "gamma",
+    weights: Literal["demand", "realised"] | Mapping[Any, float] | Any | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    *,
+    slices: Slices | None = None,
+    leads: Leads = "auto",
+    missing: Literal["raise", "drop"] = "raise",
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> "Volatility":
+    """The process V of each level, averaged over targets, with 95 % intervals from resampled items.
+
+    revisions: a forecast frame with several cutoffs for each target date. actuals: a frame of ids, dates and demand.
+
+    cdf: "gamma", through two quantiles (the paper's); "quantiles", straight lines through all of them; or a function
+    (revisions, values) → chances of demand up to the values, one a row, for a forecaster who knows its distribution.
+
+    weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
+    target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
+    """
+    names = Names.of(schema, id=id, time=time, target=target)
+    levels = one_level(levels)
+    if resamples < 1:
+        raise ConfigError(f"resamples is {resamples}; give 1 or more")
+    table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
+    parts = [_Part(OVERALL, table), *(_Part(one.name, _rows_of(table, one)) for one in flattened(slices))]
+    results = []
+    for part in parts:
+        actual = actuals_of(part.forecasts, observed, missing)
+        found = trajectories_of(part.forecasts, actual, leads)
+        chances = Chances(part.forecasts, levels, cdf, has_negatives(found.actual), revisions)
+        weight = _weights(weights, part.forecasts, found, observed, names)
+        results.append(_judge(part.name, chances, found, weight, resamples, seed))
+    return Volatility(results, has_slices=len(parts) > 1, like=revisions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    name: str
+    forecasts: Forecasts
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """One slice judged: means, and the means of resampled items."""
+
+    slice: str
+    levels: tuple[float, ...]
+    ids: tuple[str, ...]
+    targets_of_item: np.ndarray  # (items,)
+    resampled: np.ndarray  # (resamples, levels, steps + 1): V
+    process: dict[str, np.ndarray]  # V, Q, U: (levels, steps + 1)
+    targets: np.ndarray  # (steps + 1,): how many stand behind each step
+    means: dict[str, np.ndarray]  # (levels,)
+    cases: Counter[str]
+
+    @property
+    def has_interval(self) -> bool:
+        return len(self.ids) > 1
+
+    def interval(self, values: np.ndarray) -> np.ndarray:
+        """2.5 % and 97.5 % over resamples, the first axis; NaN for a single item, which has no spread to show."""
+        if not self.has_interval:
+            return np.full((2, *values.shape[1:]), np.nan)
+        return np.nanpercentile(values, INTERVAL, axis=0)
+
+    @property
+    def excess(self) -> np.ndarray:
+        return self.process["V"][:, -1]
+
+
+class Volatility:
+    """What `volatility` found.
+
+    process   level, step, lead, V, lo, hi, Q, U, targets: by step, from the first forecast (0) to the outcome (lead 0).
+              U = V + (1 - 2 p_0)(p_j - p_0); V and U differ by the error of calibration.
+    summary   level, excess (V at the outcome), lo, hi, reading, coverage (how often demand was at most τ), announced
+              (the chance given to that at first), mqc and sqpc (mean size of a revision, in units and as a share of the
+              mean of both), turns (changes of direction a target), items, targets, and the cases of CASES.
+    """
+
+    def __init__(self, results: list[_Result], *, has_slices: bool, like: Any):
+        self._results, self._has_slices, self._like = results, has_slices, like
+
+    @property
+    def process(self) -> Any:
+        return self._table([row for result in self._results for row in _process_rows(result)])
+
+    @property
+    def summary(self) -> Any:
+        return self._table([row for result in self._results for row in _summary_rows(result)])
+
+    def reduction(self, baseline: "Volatility") -> Any:
+        """How much nearer to 0 than the baseline: 1 - |excess| / |baseline's|, with a paired 95 % interval.
+
+        It is null where the baseline's own interval covers 0: there is nothing to reduce. `difference`, of the absolute
+        values, is always there. `mean_reduction` is the same for the mean of |V| over the steps.
+        """
+        pairs = list(zip(self._results, baseline._results, strict=False))
+        if len(self._results) != len(baseline._results):
+            raise ConfigError("the baseline has other slices; judge both with the same slices=")
+        return self._table([row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)])
+
+    def __repr__(self) -> str:
+        return f"Volatility\n{pl.DataFrame([row for result in self._results for row in _summary_rows(result)])}"
+
+    def _table(self, rows: list[dict[str, Any]]) -> Any:
+        table = pl.DataFrame(rows, infer_schema_length=None)
+        table = table.with_columns(pl.col(pl.Null).cast(pl.Float64))
+        return native(table if self._has_slices else table.drop("slice"), self._like)
+
+
+def _rows_of(forecasts: Forecasts, one: Slice) -> Forecasts:
+    rows = one.rows(forecasts)
+    if not rows.any():
+        raise DataError(f"no forecast belongs to the slice {one.name!r}", "leave it out, or see its dates and names")
+    return forecasts.where(rows)
+
+
+def _weights(
+    weights: Any, forecasts: Forecasts, found: Trajectories, actuals: Actuals, names: Names
+) -> np.ndarray | None:
+    """One weight a target; None: all alike."""
+    if weights is None:
+        return None
+    if isinstance(weights, str):
+        if weights not in ("demand", "realised"):
+            raise ConfigError(f"weights is {weights!r}; give None, 'demand', 'realised', or a weight for each id")
+        if weights == "realised":
+            return _checked_weights(found.actual, forecasts, found)
+        of_item = actuals.known_mean(forecasts.ids, forecasts.first_cutoffs())
+        without = np.isnan(of_item)
+        if without.all():
+            raise DataError(
+                "weights='demand' is the mean demand up to an item's first cutoff, and no item has any",
+                "give actuals that reach back before the first cutoff, or weights of your own",
+            )
+        if without.any():
+            warnings.warn(
+                f"{without.sum()} of {without.size} items have no demand up to their first cutoff and weigh nothing: "
+                f"{', '.join(repr(forecasts.ids[i]) for i in np.flatnonzero(without)[:3])} …",
+                SeriesLeftOutWarning,
+                stacklevel=3,
+            )
+        return _checked_weights(np.nan_to_num(of_item)[found.item], forecasts, found)
+    if isinstance(weights, Mapping):
+        of_id = {str(key): float(value) for key, value in weights.items()}
+    else:
+        columns = columns_of(weights, [names.id, "weight"], "the weights")
+        ids, item = ids_of(columns[names.id], names.id, "the weights")
+        of_id = dict(zip((ids[i] for i in item), numbers_of(columns["weight"], "weight", "the weights"), strict=True))
+    of_item = np.array([of_id.get(name, np.nan) for name in forecasts.ids])
+    return _checked_weights(of_item[found.item], forecasts, found)
+
+
+def _checked_weights(weight: np.ndarray, forecasts: Forecasts, found: Trajectories) -> np.ndarray:
+    bad = np.flatnonzero(~(weight >= 0) | np.isinf(weight))
+    if bad.size:
+        series = forecasts.ids[found.item[bad[0]]]
+        raise DataError(f"its weight is {weight[bad[0]]:g}", "give each item a weight of 0 or more", series=series)
+    if not weight.any():
+        raise DataError("all weights are 0", "give some item a weight")
+    return weight
+
+
+def _judge(
+    name: str, chances: Chances, found: Trajectories, weight: np.ndarray | None, resamples: int, seed: int
+) -> _Result:
+    """Sums over the targets of each item; then means, over items and over resampled items."""
+    present, place = np.unique(found.item, return_inverse=True)
+    sums = _Sums(len(present), len(chances.levels), found.horizon + 1)
+    size = len(found) if callable(chances.cdf) else TARGETS_AT_A_TIME
+    bounds = [(begin, min(begin + size, len(found))) for begin in range(0, len(found), size)]
+
+    def work(bound: tuple[int, int]) -> "_Sums":
+        begin, end = bound
+        part = found.part(begin, end)
+        weigh = np.ones(end - begin) if weight is None else weight[begin:end]
+        return _sums_of(chances, part, weigh, place[begin:end])
+
+    for more in ordered_map(work, bounds):
+        sums.add(more)
+    process, means = sums.means()
+    return _Result(
+        name,
+        chances.levels,
+        tuple(chances.forecasts.ids[i] for i in present),
+        np.bincount(place),
+        sums.resampled(resamples, seed),
+        process,
+        sums.targets,
+        means,
+        sums.cases,
+    )
+
+
+class _Sums:
+    """Weighted sums over targets: of V by item, of the rest over all."""
+
+    def __init__(self, num_items: int, num_levels: int, num_steps: int, first_item: int = 0):
+        self.first_item = first_item
+        self.v = np.zeros((num_items, num_levels, num_steps))
+        self.weight = np.zeros((num_items, num_steps))
+        self.targets = np.zeros(num_steps, np.int64)
+        self.totals: dict[str, np.ndarray] = {name: np.zeros((num_levels, num_steps)) for name in ("Q", "U")}
+        self.totals |= {name: np.zeros(num_levels) for name in ("coverage", "announced", *MEANS)}
+        self.num_targets = self.num_revisions = 0.0
+        self.cases: Counter[str] = Counter()
+
+    def add(self, other: "_Sums") -> None:
+        items = slice(other.first_item, other.first_item + len(other.v))
+        self.v[items] += other.v
+        self.weight[items] += other.weight
+        self.targets += other.targets
+        for name, total in other.totals.items():
+            self.totals[name] += total
+        self.num_targets += other.num_targets
+        self.num_revisions += other.num_revisions
+        self.cases.update(other.cases)
+
+    def means(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        weight = self.weight.sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            process = {"V": self.v.sum(axis=0) / weight}
+            process |= {name: self.totals[name] / weight for name in ("Q", "U")}
+            means = {name: self.totals[name] / self.num_targets for name in ("coverage", "announced", "turns")}
+            means |= {name: self.totals[name] / self.num_revisions for name in ("mqc", "sqpc")}
+        return process, means
+
+    def resampled(self, resamples: int, seed: int) -> np.ndarray:
+        """(resamples, levels, steps): V of as many items, drawn with replacement; the same draws for every model."""
+        num_items, draws = len(self.v), np.random.default_rng(seed)
+        flat, found = self.v.reshape(num_items, -1), []
+        for begin in range(0, resamples, RESAMPLES_AT_A_TIME):
+            size = min(RESAMPLES_AT_A_TIME, resamples - begin)
+            drawn = draws.integers(0, num_items, (size, num_items)) + np.arange(size)[:, None] * num_items
+            times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(float)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                found.append((times @ flat).reshape(size, *self.v.shape[1:]) / (times @ self.weight)[:, None])
+        return np.concatenate(found)
+
+
+def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray) -> _Sums:
+    """`place`: which item each target belongs to, rising."""
+    sums = _Sums(int(place[-1] - place[0]) + 1, len(chances.levels), part.horizon + 1, int(place[0]))
+    p, quantiles, _ = chances.process(part, sums.cases)
+    begun = np.pad(part.has_begun, ((0, 0), (0, 1)), constant_values=True) * weight[:, None]
+    v, q, u = martingale(p)
+    begins = np.flatnonzero(np.diff(place, prepend=-1))
+    at = place[begins] - place[0]
+    sums.v[at] = np.add.reduceat(v * begun, begins, axis=1).transpose(1, 0, 2)
+    sums.weight[at] = np.add.reduceat(begun, begins, axis=0)
+    sums.targets += [*np.count_nonzero(part.has_begun, axis=0), len(part)]
+    sums.totals["Q"] += (q * begun).sum(axis=1)
+    sums.totals["U"] += (u * begun).sum(axis=1)
+    sums.totals["coverage"] += p[..., -1] @ weight
+    sums.totals["announced"] += p[..., 0] @ weight
+    sums.num_targets += weight.sum()
+    is_revision = part.is_new[:, 1:] & part.has_begun[:, :-1]
+    sums.num_revisions += is_revision.sum(axis=1) @ weight
+    for name, values in revision_sizes(quantiles, is_revision).items():
+        sums.totals[name] += values @ weight
+    return sums
+
+
+def martingale(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """V, Q and U of processes p, whose last axis is the steps."""
+    away = p - p[..., :1]
+    q = np.zeros_like(p)
+    np.cumsum(np.diff(p, axis=-1) ** 2, axis=-1, out=q[..., 1:])
+    v = q - away**2
+    return v, q, v + (1 - 2 * p[..., :1]) * away
+
+
+def revision_sizes(quantiles: np.ndarray, is_revision: np.ndarray) -> dict[str, np.ndarray]:
+    """Sums over a target's revisions (levels, targets): size, size over the mean of both, changes of direction."""
+    change = np.diff(quantiles, axis=-1) * is_revision
+    size = np.abs(change)
+    mean = np.abs(quantiles[..., 1:]) + np.abs(quantiles[..., :-1])
+    share = np.divide(2 * size, mean, where=mean > 0, out=np.zeros_like(size))
+    index = np.maximum.accumulate(np.where(change != 0, np.arange(change.shape[-1]), 0), axis=-1)
+    direction = np.sign(np.take_along_axis(change, index, axis=-1))  # of the last real change
+    turns = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
+    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "turns": turns.sum(axis=-1).astype(float)}
+
+
+def _process_rows(result: _Result) -> list[dict[str, Any]]:
+    lo, hi = result.interval(result.resampled)
+    last = len(result.targets) - 1
+    return [
+        {"slice": result.slice, "level": level, "step": step, "lead": last - step}
+        | {"V": result.process["V"][i, step], "lo": lo[i, step], "hi": hi[i, step]}
+        | {"Q": result.process["Q"][i, step], "U": result.process["U"][i, step], "targets": int(result.targets[step])}
+        for i, level in enumerate(result.levels)
+        for step in range(last + 1)
+        if result.targets[step]
+    ]
+
+
+def _summary_rows(result: _Result) -> list[dict[str, Any]]:
+    lo, hi = result.interval(result.resampled[..., -1])
+    return [
+        {"slice": result.slice, "level": level, "excess": result.excess[i], "lo": lo[i], "hi": hi[i]}
+        | {"reading": _reading(lo[i], hi[i])}
+        | {name: result.means[name][i] for name in ("coverage", "announced", *MEANS)}
+        | {"items": len(result.ids), "targets": int(result.targets[-1])}
+        | {name: result.cases[name] for name in CASES}
+        for i, level in enumerate(result.levels)
+    ]
+
+
+def _reading(lo: float, hi: float) -> str:
+    if lo > 0:
+        return "over-reaction"
+    return "under-reaction" if hi < 0 else "not told from 0"
+
+
+def _reduction_rows(mine: _Result, theirs: _Result) -> list[dict[str, Any]]:
+    _check_pair(mine, theirs)
+    both = (np.abs(mine.resampled), np.abs(theirs.resampled))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lo, hi = mine.interval(1 - both[0][..., -1] / both[1][..., -1])
+        difference = mine.interval(both[0][..., -1] - both[1][..., -1])
+        mean = 1 - _mean_size(mine.process["V"]) / _mean_size(theirs.process["V"])
+        mean_lo, mean_hi = mine.interval(1 - _mean_size(mine.resampled) / _mean_size(theirs.resampled))
+        reduction = 1 - np.abs(mine.excess) / np.abs(theirs.excess)
+    their_lo, their_hi = theirs.interval(theirs.resampled[..., -1])
+    rows = []
+    for i, level in enumerate(mine.levels):
+        told = bool(their_lo[i] > 0 or their_hi[i] < 0)
+        size = float(np.abs(mine.excess[i]) - np.abs(theirs.excess[i]))
+        rows.append(
+            {"slice": mine.slice, "level": level, "excess": mine.excess[i], "baseline_excess": theirs.excess[i]}
+            | {
+                name: value if told else None
+                for name, value in (("reduction", reduction[i]), ("lo", lo[i]), ("hi", hi[i]))
+            }
+            | {"difference": size, "difference_lo": difference[0, i], "difference_hi": difference[1, i]}
+            | {"mean_reduction": mean[i], "mean_lo": mean_lo[i], "mean_hi": mean_hi[i]}
+        )
+    return rows
+
+
+def _mean_size(v: np.ndarray) -> np.ndarray:
+    """Of |V| over the steps."""
+    return np.nanmean(np.abs(v), axis=-1)
+
+
+def _check_pair(mine: _Result, theirs: _Result) -> None:
+    remedy = "judge both on the same rows, with the same settings"
+    if (mine.slice, mine.levels, len(mine.resampled)) != (theirs.slice, theirs.levels, len(theirs.resampled)):
+        raise ConfigError(f"the baseline was judged with other levels, slices or resamples; {remedy}")
+    if mine.ids != theirs.ids:
+        other = sorted(set(mine.ids) ^ set(theirs.ids))[0]
+        raise DataError("only one of the two forecasters has it", remedy, series=other)
+    unlike = np.flatnonzero(mine.targets_of_item != theirs.targets_of_item)
+    if unlike.size:
+        counts = (mine.targets_of_item[unlike[0]], theirs.targets_of_item[unlike[0]])
+        raise DataError(f"{counts[0]} targets here, {counts[1]} in the baseline", remedy, series=mine.ids[unlike[0]])

@@ -1,0 +1,247 @@
+"""How good forecasts are: quantile losses, coverage, width, bias and scaled errors, by any grouping and slice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from mqcast.config import nearest
+from mqcast.data.frequency import DAY, HOUR, WEEK, Frequency
+from mqcast.data.schema import Schema
+from mqcast.data.source import open_source
+from mqcast.errors import ConfigError, MissingColumnError
+from mqcast.evaluation.slices import OVERALL, Slices, attribute, flattened
+from mqcast.evaluation.tables import (
+    Actuals,
+    Forecasts,
+    Names,
+    actuals_of,
+    columns_of,
+    crossings,
+    distinct,
+    native,
+    places,
+    read_actuals,
+    read_forecasts,
+    text_ids,
+)
+
+Missing = Literal["raise", "drop"]
+SEASONS = {HOUR: 24, DAY: 7, WEEK: 52}
+
+
+def evaluate(
+    forecasts: Any,
+    actuals: Any,
+    by: str | Sequence[str] = (),
+    *,
+    slices: Slices | None = None,
+    static: Any = None,
+    season: int | None = None,
+    missing: Missing = "raise",
+    crossing: Literal["allow", "raise"] = "allow",
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> Any:
+    """One row a group, one column a metric, in the library of the forecasts' own frame.
+
+    forecasts: a forecast frame, or {model: frame}. by: "horizon" (or "lead"), "cutoff", the time or the id column, a
+    column of `static`, or any other column of the forecasts. slices: one row each, beside one for all.
+
+    rows                    forecasts scored
+    quantile_loss_q0.5 …    mean pinball loss
+    qrisk_pooled_q0.5 …     2 Σ pinball / Σ |y|, summed over all rows first: the paper's
+    qrisk_tft_code_q0.5 …   the mean over horizons of that ratio at each: what TFT's published code computes
+    wql                     mean of qrisk_pooled over the levels
+    coverage_q0.5 …         share of actuals at or below the quantile
+    width_q0.1_q0.9 …       mean width between two levels, and inside_…: the share of actuals between them
+    crossing                share of forecasts in which a higher level has a lower value
+    wape, bias, mase, sql   of the median: Σ |error| / Σ |y|; mean of forecast - actual; mean of |error|, and (sql) of
+                            2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
+    """
+    names = Names.of(schema, id=id, time=time, target=target)
+    by = (by,) if isinstance(by, str) else tuple(by)
+    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
+    if not models:
+        raise ConfigError("there is no model; give {name: forecasts}")
+    observed, chosen = read_actuals(actuals, names), flattened(slices)
+    scales = _Scales(observed, season)
+    found = []
+    for model, frame in models.items():
+        scored = scored_rows(frame, observed, names, missing, crossing)
+        keys = [_group(name, scored.rows, frame, static) for name in by]
+        for name, rows in [(OVERALL, None), *((one.name, one.rows(scored.rows)) for one in chosen)]:
+            table = _metrics(scored, keys, rows, scales)
+            lead = {"model": model} if model else {}
+            lead |= {"slice": name} if chosen else {}
+            found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
+    return native(pl.concat(found, how="diagonal_relaxed"), next(iter(models.values())))
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Forecasts that have an actual, and the actuals."""
+
+    rows: Forecasts
+    actual: np.ndarray  # (rows,)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """A column to group by: the code of each row, and what the codes stand for."""
+
+    name: str
+    codes: np.ndarray
+    labels: pl.Series
+
+
+def scored_rows(
+    frame: Any, actuals: Actuals, names: Names, missing: Missing, crossing: Literal["allow", "raise"]
+) -> Scored:
+    rows = read_forecasts(frame, names, crossing=crossing)
+    actual = actuals_of(rows, actuals, missing)[rows.trajectory]
+    known = ~np.isnan(actual)
+    return Scored(rows, actual) if known.all() else Scored(rows.where(known), actual[known])
+
+
+def _group(name: str, rows: Forecasts, frame: Any, static: Any) -> _Group:
+    called = rows.names
+    if name in ("horizon", "lead", called.horizon):
+        return _Group(name, rows.lead, pl.Series(np.arange(rows.lead.max() + 1, dtype=np.int32)))
+    if name in (called.cutoff, called.time):
+        times = pl.Series(rows.cutoff if name == called.cutoff else rows.time)
+        labels = times.unique().sort()
+        return _Group(name, np.searchsorted(labels.to_numpy(), times.to_numpy()), labels.cast(pl.Datetime("us")))
+    if name == called.id:
+        return _Group(name, rows.item, pl.Series(rows.ids))
+    if static is not None and name in open_source(static, "the static table").names:
+        value_of = attribute(static, name, called)
+        texts = [value_of.get(series, "(missing)") for series in rows.ids]
+        codes = np.unique(texts, return_inverse=True)[1][rows.item]
+    elif name in (columns := open_source(frame, "the forecasts").names):
+        texts, codes = text_ids(columns_of(frame, [name], "the forecasts")[name])
+        texts = ["(missing)" if text is None else text for text in [*texts, None]]
+        codes = np.unique(texts, return_inverse=True)[1][rows.from_frame(codes)]
+    else:
+        options = ["horizon", called.cutoff, called.time, called.id, *columns]
+        raise MissingColumnError(f"there is nothing to group by called {name!r}{nearest(name, options)}; see `static=`")
+    return _Group(name, codes, pl.Series(np.unique(texts)))
+
+
+def _metrics(scored: Scored, keys: list[_Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
+    """Sums by group, then their ratios."""
+    rows, actual = scored.rows, scored.actual
+    if where is not None:
+        rows, actual = rows.where(where), actual[where]
+        keys = [_Group(key.name, key.codes[where], key.labels) for key in keys]
+    code, labels, num_groups = _joint(keys, rows.num_rows)
+    num_leads = int(rows.lead.max(initial=0)) + 1
+    code_of_lead = code * num_leads + rows.lead
+
+    def total(values: np.ndarray) -> np.ndarray:
+        return np.bincount(code, values, minlength=num_groups)
+
+    def by_lead(values: np.ndarray) -> np.ndarray:
+        return np.bincount(code_of_lead, values, minlength=num_groups * num_leads).reshape(num_groups, num_leads)
+
+    number, size, size_of_lead = total(np.ones_like(actual)), total(np.abs(actual)), by_lead(np.abs(actual))
+    is_lead = by_lead(np.ones_like(actual)) > 0
+    scale, scaled = scales.at(rows), np.zeros_like(actual)
+    metrics: dict[str, np.ndarray] = {"rows": number.astype(np.int64)}
+    for i, level in enumerate(rows.levels):
+        loss = pinball(actual, rows.quantiles[:, i], level)
+        scaled += 2 / len(rows.levels) * loss
+        metrics[f"quantile_loss_q{level:g}"] = ratio(total(loss), number)
+        metrics[f"qrisk_pooled_q{level:g}"] = ratio(2 * total(loss), size)
+        of_lead = np.where(is_lead, ratio(2 * by_lead(loss), size_of_lead), 0)
+        metrics[f"qrisk_tft_code_q{level:g}"] = ratio(of_lead.sum(axis=1), is_lead.sum(axis=1))
+        metrics[f"coverage_q{level:g}"] = ratio(total(actual <= rows.quantiles[:, i]), number)
+    metrics["wql"] = np.mean([metrics[f"qrisk_pooled_q{level:g}"] for level in rows.levels], axis=0)
+    for low, high in _pairs(rows.levels):
+        name, lower, upper = f"q{low:g}_q{high:g}", rows.level(low), rows.level(high)
+        metrics[f"width_{name}"] = ratio(total(upper - lower), number)
+        metrics[f"inside_{name}"] = ratio(total((actual >= lower) & (actual <= upper)), number)
+    metrics["crossing"] = ratio(total(crossings(rows.quantiles)), number)
+    if 0.5 in rows.levels:
+        error = rows.level(0.5) - actual
+        metrics["wape"] = ratio(total(np.abs(error)), size)
+        metrics["bias"] = ratio(total(error), number)
+        metrics["mase"] = ratio(total(np.nan_to_num(np.abs(error) / scale)), total(~np.isnan(scale)))
+    metrics["sql"] = ratio(total(np.nan_to_num(scaled / scale)), total(~np.isnan(scale)))
+    table = pl.DataFrame(labels | {name: pl.Series(values) for name, values in metrics.items()})
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _joint(keys: list[_Group], num_rows: int) -> tuple[np.ndarray, dict[str, pl.Series], int]:
+    """One code a row for all keys together, the labels of the codes, sorted, and how many there are."""
+    if not keys:
+        return np.zeros(num_rows, np.int64), {}, 1
+    code = np.zeros(num_rows, np.int64)
+    for key in keys:
+        code = code * len(key.labels) + key.codes
+    present, code = np.unique(code, return_inverse=True)
+    labels = {}
+    rest = present
+    for key in reversed(keys):
+        rest, place = np.divmod(rest, len(key.labels))
+        labels[key.name] = key.labels.gather(place)
+    return code, dict(reversed(labels.items())), len(present)
+
+
+def pinball(actual: np.ndarray, quantile: np.ndarray, level: float) -> np.ndarray:
+    error = actual - quantile
+    return np.maximum(level * error, (level - 1) * error)
+
+
+def ratio(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """NaN where there is nothing to divide by."""
+    return np.divide(values, sizes, where=sizes > 0, out=np.full(np.shape(values), np.nan))
+
+
+def _pairs(levels: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Levels that enclose an interval in the middle; if there are none, the outermost two."""
+    mirrored = {low: high for low in levels for high in levels if low < high and abs(low + high - 1) < 1e-9}
+    return list(mirrored.items()) or ([(levels[0], levels[-1])] if len(levels) > 1 else [])
+
+
+class _Scales:
+    """The mean seasonal difference |y_t - y_{t-m}| of each series up to a cutoff, by the dates that any series has."""
+
+    def __init__(self, actuals: Actuals, season: int | None):
+        self.actuals, self.season = actuals, season or _season(actuals.dates)
+        ids = np.arange(len(actuals.ids))
+        before = np.searchsorted(actuals.dates, actuals.time) - self.season
+        row = actuals.find(actuals.ids, ids[actuals.item], actuals.dates[np.maximum(before, 0)])
+        difference = np.where((before >= 0) & (row >= 0), np.abs(actuals.value - actuals.value[row]), np.nan)
+        self.sums = np.concatenate([[0.0], np.nancumsum(difference)])
+        self.counts = np.concatenate([[0], np.cumsum(~np.isnan(difference))])
+
+    def at(self, rows: Forecasts) -> np.ndarray:
+        """One scale a row; NaN where there is none, or it is 0."""
+        cutoffs = distinct(rows.cutoff)
+        pair = rows.item * np.int64(len(cutoffs)) + places(rows.cutoff, cutoffs)
+        pairs, place = np.arange(len(rows.ids) * len(cutoffs)), pair
+        if len(pairs) > rows.num_rows:
+            pairs, place = np.unique(pair, return_inverse=True)
+        own = self.actuals.items_of(rows.ids)[pairs // len(cutoffs)]
+        dates = np.searchsorted(self.actuals.dates, cutoffs, side="right")[pairs % len(cutoffs)]
+        first = self.actuals.offsets[np.maximum(own, 0)]
+        last = np.searchsorted(self.actuals.keys, np.maximum(own, 0) * len(self.actuals.dates) + dates)
+        mean = ratio(self.sums[last] - self.sums[first], self.counts[last] - self.counts[first])
+        return np.where((own >= 0) & (mean > 0), mean, np.nan)[place]
+
+
+def _season(dates: np.ndarray) -> int:
+    """Steps a season, by custom: a day of hours, a week of days, a year of weeks, months or quarters."""
+    if len(dates) < 3:
+        return 1
+    frequency = Frequency.infer(dates)
+    if frequency.unit == "business":
+        return 5
+    if frequency.unit == "month":
+        return max(1, 12 // frequency.size)
+    return SEASONS.get(frequency.size, DAY // frequency.size if frequency.sub_daily else 1)

@@ -1,0 +1,230 @@
+"""Slices: named sets of forecasts, declared once and used by accuracy, volatility and reports alike.
+
+    slices = [
+        peaks(events, ["holiday_winter"]),
+        ramp_down(events, ["holiday_winter"], periods=2),
+        promotions(frame, ["promo_display", "promo_coupon"]),
+        short_horizons(6),
+        demand_deciles(actuals),
+    ]
+
+Each function gives one slice or several; lists of lists are fine wherever `slices=` is asked for.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mqcast.config import nearest
+from mqcast.data.schema import Schema
+from mqcast.errors import ConfigError, DataError
+from mqcast.evaluation.tables import (
+    Forecasts,
+    Keyed,
+    Names,
+    columns_of,
+    distinct,
+    ids_of,
+    numbers_of,
+    read_actuals,
+    sorting,
+    steps_between,
+    text_ids,
+    times_of,
+)
+
+OVERALL = "Overall"
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """A name, and which rows of forecasts belong to it."""
+
+    name: str
+    rows: Callable[[Forecasts], np.ndarray]
+
+
+Slices = Slice | Iterable["Slices"]
+
+
+def flattened(slices: "Slices | None") -> list[Slice]:
+    """One list, each name once."""
+    if slices is None:
+        return []
+    if isinstance(slices, Slice):
+        return [slices]
+    if isinstance(slices, str) or not isinstance(slices, Iterable):
+        raise ConfigError(f"slices has {slices!r}; give what the functions of mqcast.evaluation.slices return")
+    found = [one for part in slices for one in flattened(part)]
+    for i, one in enumerate(found):
+        if one.name in [OVERALL, *(other.name for other in found[:i])]:
+            raise ConfigError(f"two slices are named {one.name!r}; give one another name")
+    return found
+
+
+def peaks(events: Any, columns: Sequence[str] | None = None, *, time: str | None = None) -> list[Slice]:
+    """Targets on the dates of named events: {"Black Friday": dates}, or the flag columns of an event table."""
+    return [Slice(name, _on(dates)) for name, dates in _event_dates(events, columns, time).items()]
+
+
+def ramp_down(
+    events: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    periods: int = 2,
+    name: str = "Post-peak ramp-down",
+    time: str | None = None,
+) -> Slice:
+    """Targets in the first periods after a peak, other than peaks themselves. Events as for `peaks`."""
+    dates = distinct(np.concatenate(list(_event_dates(events, columns, time).values())))
+
+    def rows(forecasts: Forecasts) -> np.ndarray:
+        grid = distinct(np.concatenate([distinct(forecasts.time), distinct(forecasts.cutoff), dates]))
+        last = np.searchsorted(dates, forecasts.time, side="right") - 1
+        since = steps_between(dates[np.maximum(last, 0)], forecasts.time, grid)
+        return (last >= 0) & (since >= 1) & (since <= periods)
+
+    return Slice(name, rows)
+
+
+def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, **names: Any) -> Slice:
+    """Targets on the dates with the highest total demand, among those that are forecast."""
+    if not 0 < share < 1:
+        raise ConfigError(f"share is {share}; give one between 0 and 1")
+    table = read_actuals(actuals, Names.of(**names))
+
+    def rows(forecasts: Forecasts) -> np.ndarray:
+        dates = distinct(forecasts.time)
+        totals = np.bincount(
+            np.minimum(np.searchsorted(dates, table.time), len(dates) - 1),
+            np.nan_to_num(table.value) * np.isin(table.time, dates),
+            minlength=len(dates),
+        )
+        number = max(1, round(share * len(dates)))
+        return np.isin(forecasts.time, dates[np.argsort(-totals, kind="stable")[:number]])
+
+    return Slice(name or f"Top {share:.0%} of dates by demand", rows)
+
+
+def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
+    """Targets in which a promotion ran: one slice a flag column of a frame with ids and dates."""
+    called = Names.of(**names)
+    table = columns_of(frame, [called.id, called.time, *columns], "the promotions")
+    ids, item = ids_of(table[called.id], called.id, "the promotions")
+    time = times_of(table[called.time], called.time, "the promotions")
+    order, found = sorting(ids, item, time, "the promotions"), []
+    for name in columns:
+        flag = (np.nan_to_num(numbers_of(table[name], name, "the promotions")) != 0)[order]
+        found.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag]))))
+    return found
+
+
+def new_items(actuals: Any, periods: int, *, name: str | None = None, **names: Any) -> Slice:
+    """Forecasts made when the item had been observed for fewer than `periods` dates."""
+    table = read_actuals(actuals, Names.of(**names))
+    observed = ~np.isnan(table.value)
+
+    def rows(forecasts: Forecasts) -> np.ndarray:
+        first = np.full(len(table.ids) + 1, np.iinfo(np.int64).max)  # the last: an item without actuals
+        np.minimum.at(first, table.item[observed], table.time[observed])
+        grid = distinct(np.concatenate([table.dates, distinct(forecasts.cutoff)]))
+        begun = first[table.items_of(forecasts.ids)][forecasts.item]
+        return steps_between(begun, forecasts.cutoff, grid) + 1 < periods
+
+    return Slice(name or f"New items (under {periods} dates)", rows)
+
+
+def short_horizons(leads: int, *, name: str | None = None) -> Slice:
+    """The first leads: forecasts made shortly before their target."""
+    if leads < 1:
+        raise ConfigError(f"leads is {leads}; give 1 or more")
+    return Slice(name or f"Leads 1-{leads}", lambda forecasts: forecasts.lead <= leads)
+
+
+def demand_deciles(actuals: Any, groups: int = 10, **names: Any) -> list[Slice]:
+    """Items by their mean demand up to their first cutoff, in groups of like number; the last sells most."""
+    table = read_actuals(actuals, Names.of(**names))
+
+    def rows(forecasts: Forecasts, group: int) -> np.ndarray:
+        mean = table.known_mean(forecasts.ids, forecasts.first_cutoffs())
+        if np.isnan(mean).all():
+            raise DataError("no item has demand up to its first cutoff", "give actuals that reach back before it")
+        rank = np.argsort(np.argsort(mean, kind="stable"), kind="stable")
+        of_item = np.where(np.isnan(mean), -1, rank * groups // max(1, int((~np.isnan(mean)).sum())))
+        return of_item[forecasts.item] == group
+
+    word = {4: "quartile", 5: "quintile", 10: "decile"}.get(groups, "group")
+    return [
+        Slice(f"Demand {word} {group + 1}", lambda forecasts, group=group: rows(forecasts, group))
+        for group in range(groups)
+    ]
+
+
+def by_attribute(static: Any, column: str, *, id: str | None = None, schema: Schema | None = None) -> list[Slice]:
+    """Items by a static attribute: one slice a value."""
+    value_of = attribute(static, column, Names.of(schema, id=id))
+    values = sorted(set(value_of.values()))
+    return [
+        Slice(
+            f"{column}: {value}",
+            lambda forecasts, value=value: np.array([value_of.get(i) == value for i in forecasts.ids])[forecasts.item],
+        )
+        for value in values
+    ]
+
+
+def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
+    """The attribute of each item, as text."""
+    table = columns_of(static, [names.id, column], "the static table")
+    texts, codes = text_ids(table[column])
+    ids, item = ids_of(table[names.id], names.id, "the static table")
+    found: dict[str, str] = {}
+    for i, code in zip(item, codes, strict=True):
+        value = "(missing)" if code < 0 or texts[code] is None else str(texts[code])
+        if found.setdefault(ids[i], value) != value:
+            raise DataError("two values for one item", "keep one row an item", column=column, series=ids[i])
+    return found
+
+
+def _on(dates: np.ndarray) -> Callable[[Forecasts], np.ndarray]:
+    return lambda forecasts: np.isin(forecasts.time, dates)
+
+
+def _among(keyed: Keyed) -> Callable[[Forecasts], np.ndarray]:
+    def rows(forecasts: Forecasts) -> np.ndarray:
+        begins = forecasts.begins
+        found = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
+        return found[forecasts.trajectory]
+
+    return rows
+
+
+def _event_dates(events: Any, columns: Sequence[str] | None, time: str | None) -> dict[str, np.ndarray]:
+    if isinstance(events, Mapping):
+        chosen = {name: events[name] for name in columns or events if _has(events, name)}
+        return {str(name): _times(dates, str(name)) for name, dates in chosen.items()}
+    if columns is None:
+        raise ConfigError("an event table needs columns=: the flags whose dates are peaks")
+    time = time or "ds"
+    table = columns_of(events, [time, *columns], "the event table")
+    times = times_of(table[time], time, "the event table")
+    found = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
+    return {name: distinct(times[flag]) for name, flag in found.items()}
+
+
+def _has(events: Mapping, name: str) -> bool:
+    if name not in events:
+        raise ConfigError(f"there is no event {name!r}{nearest(name, [str(key) for key in events])}")
+    return True
+
+
+def _times(dates: Any, name: str) -> np.ndarray:
+    """Microseconds of a date or of several, in any usual form."""
+    listed = [dates] if isinstance(dates, str) or not isinstance(dates, Iterable) else list(dates)
+    try:
+        return distinct(np.array([np.datetime64(date) for date in listed], "M8[us]").astype(np.int64))
+    except ValueError:
+        shown = ", ".join(str(date) for date in listed[:3])
+        raise ConfigError(f"event {name!r}: {shown} … are no dates; give dates such as '2024-11-29'") from None

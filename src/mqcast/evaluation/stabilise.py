@@ -1,0 +1,186 @@
+"""Calmer forecasts from any forecaster's frame, and what calm costs in accuracy.
+
+A forecast of a target that has been forecast before can be mixed with the earlier ones. It helps where forecasts
+over-react; where they do not, it makes them worse. `trade_off` shows which.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from mqcast.data.schema import Schema
+from mqcast.errors import ArtifactError, ConfigError
+from mqcast.evaluation.martingale import volatility
+from mqcast.evaluation.metrics import Missing, evaluate, pinball
+from mqcast.evaluation.tables import Forecasts, Names, actuals_of, native, read_actuals, read_forecasts
+from mqcast.evaluation.trajectories import Cdf, Leads, one_level
+
+LARGEST_GAIN, GAIN_STEPS = 2.0, 24
+GOLDEN = (np.sqrt(5) - 1) / 2
+
+
+def ensemble(
+    revisions: Any,
+    over: int = 4,
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    schema: Schema | None = None,
+) -> Any:
+    """The frame with each quantile replaced by the mean of the last `over` forecasts of its target, itself included.
+
+    Targets with fewer earlier forecasts take those there are. No later forecast is used.
+    """
+    if over < 1:
+        raise ConfigError(f"over is {over}; give 1 or more")
+    rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+    since = np.arange(rows.num_rows) - rows.begins[rows.trajectory]
+    total, count = rows.quantiles.copy(), np.minimum(since + 1, over)
+    for back in range(1, over):
+        later = np.flatnonzero(since >= back)
+        total[later] += rows.quantiles[later - back]
+    return _with_quantiles(revisions, rows, total / count[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class MartingaleFilter:
+    """Each forecast moves from the last published one by a share of the way to the new: f̃ ← f̃ + g (f - f̃).
+
+    The gain g of each level and lead is the one with the least quantile loss in the period it was fitted on, each
+    series in units of its own size. At that optimum the errors are unrelated to the revision, as those of a martingale
+    are: g < 1 calms a forecaster that over-reacts, g > 1 hurries one that under-reacts, g = 1 leaves it alone.
+    """
+
+    levels: tuple[float, ...]
+    gain: np.ndarray  # (levels, leads): at index lead - 1
+
+    @classmethod
+    def fit(
+        cls,
+        revisions: Any,
+        actuals: Any,
+        *,
+        missing: Missing = "raise",
+        id: str | None = None,
+        time: str | None = None,
+        target: str | None = None,
+        schema: Schema | None = None,
+    ) -> "MartingaleFilter":
+        """On a validation period: forecasts made, and targets realised, before those it is to be applied to."""
+        names = Names.of(schema, id=id, time=time, target=target)
+        rows = read_forecasts(revisions, names)
+        actual = actuals_of(rows, read_actuals(actuals, names), missing)[rows.trajectory]
+        gain = np.ones((len(rows.levels), int(rows.lead.max())))
+        filtered, size = rows.quantiles.copy(), _sizes(rows)
+        for lead, now, before in _revisions(rows):
+            known = ~np.isnan(actual[now])
+            for i, level in enumerate(rows.levels):
+                old, step = filtered[before, i], rows.quantiles[now, i] - filtered[before, i]
+                if known.any() and np.abs(step[known]).max() > 0:
+                    scored = now[known]
+                    gain[i, lead - 1] = _best_gain(actual[scored], old[known], step[known], 1 / size[scored], level)
+                filtered[now, i] = old + gain[i, lead - 1] * step
+        return cls(rows.levels, gain)
+
+    @property
+    def gains(self) -> pl.DataFrame:
+        """level, lead, gain."""
+        leads = range(1, self.gain.shape[1] + 1)
+        return pl.DataFrame(
+            [
+                {"level": level, "lead": lead, "gain": self.gain[i, lead - 1]}
+                for i, level in enumerate(self.levels)
+                for lead in leads
+            ]
+        )
+
+    def apply(
+        self, revisions: Any, *, id: str | None = None, time: str | None = None, schema: Schema | None = None
+    ) -> Any:
+        """The frame with filtered quantiles, sorted within a row. No later forecast is used."""
+        rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+        if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
+            raise ArtifactError(
+                f"the filter was fitted to levels {self.levels} and {self.gain.shape[1]} leads; these forecasts have "
+                f"{rows.levels} and {rows.lead.max()}; fit it to forecasts like these"
+            )
+        filtered = rows.quantiles.copy()
+        for lead, now, before in _revisions(rows):
+            filtered[now] = filtered[before] + self.gain[:, lead - 1] * (rows.quantiles[now] - filtered[before])
+        return _with_quantiles(revisions, rows, np.sort(filtered, axis=1))
+
+
+def trade_off(
+    forecasts: Mapping[str, Any],
+    actuals: Any,
+    levels: float | Sequence[float] = (0.5, 0.9),
+    *,
+    cdf: Cdf = "gamma",
+    resamples: int = 1000,
+    seed: int = 0,
+    leads: Leads = "auto",
+    missing: Missing = "raise",
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> Any:
+    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns."""
+    called, levels, found = Names.of(schema, id=id, time=time, target=target), one_level(levels), []
+    names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
+    settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
+    for name, frame in forecasts.items():
+        metrics = next(nw.from_native(evaluate(frame, actuals, **names), eager_only=True).iter_rows(named=True))
+        judged = nw.from_native(volatility(frame, actuals, levels, **settings, **names).summary, eager_only=True)
+        for row in judged.iter_rows(named=True):
+            loss = metrics[f"qrisk_pooled_q{row['level']:g}"]
+            kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
+            found.append({"name": name, "level": row["level"], "loss": loss} | kept)
+    table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))
+    return native(
+        table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative")),
+        next(iter(forecasts.values())),
+    )
+
+
+def _revisions(rows: Forecasts) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """By lead, the longest first: rows that revise an earlier forecast of their target, and the rows they revise."""
+    follows = np.flatnonzero(np.diff(rows.trajectory) == 0) + 1
+    order = follows[np.argsort(-rows.lead[follows], kind="stable")]
+    bounds = np.flatnonzero(np.diff(rows.lead[order])) + 1
+    return [(int(rows.lead[part[0]]), part, part - 1) for part in np.split(order, bounds) if part.size]
+
+
+def _sizes(rows: Forecasts) -> np.ndarray:
+    """The mean size of a series' forecasts, for each row; 1 where it is 0."""
+    size = np.abs(rows.quantiles).mean(axis=1)
+    mean = np.bincount(rows.item, size) / np.maximum(np.bincount(rows.item), 1)
+    return np.where(mean > 0, mean, 1)[rows.item]
+
+
+def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np.ndarray, level: float) -> float:
+    """The gain of least loss, by golden section: the loss is convex in the gain."""
+    low, high = 0.0, LARGEST_GAIN
+
+    def loss(gain: float) -> float:
+        return float(pinball(actual, old + gain * step, level) @ weight)
+
+    for _ in range(GAIN_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        low, high = (low, right) if loss(left) <= loss(right) else (left, high)
+    best = (low + high) / 2
+    return best if loss(best) < loss(1.0) else 1.0
+
+
+def _with_quantiles(frame: Any, rows: Forecasts, quantiles: np.ndarray) -> Any:
+    """The caller's frame with other quantiles, all else as it was."""
+    if isinstance(frame, str) or not hasattr(frame, "columns"):
+        frame = pl.read_parquet(frame)
+    table: Any = nw.from_native(frame, eager_only=True)
+    values, kind = rows.to_frame(quantiles), table.implementation
+    found = (nw.new_series(name, values[:, i], backend=kind) for i, name in enumerate(rows.columns))
+    return table.with_columns(*found).to_native()

@@ -1,0 +1,63 @@
+"""Ranked exceptions: what moved and came back stands first."""
+
+import polars as pl
+import pytest
+from judged import random_frames, revisions_of, week
+
+from mqcast import exceptions, volatility
+from mqcast.errors import ConfigError
+
+PATHS = [[50, 50, 50, 50], [50, 90, 50, 90], [50, 60, 70, 80], [500, 520, 500, 520]]
+
+
+def test_forecasts_that_come_back_stand_above_those_that_go_on_or_stay():
+    frame, actuals = revisions_of(PATHS, [50, 70, 85, 510])
+    found = exceptions(frame, actuals)
+    assert found["unique_id"][0] == "item 1"
+    row = found.row(0, named=True)
+    assert (row["first"], row["last"], row["lowest"], row["highest"], row["actual"]) == (50, 90, 50, 90, 70)
+    assert (row["moved"], row["back_and_forth"], row["turns"], row["forecasts"]) == (120, 80, 2, 4)
+    assert (row["largest"], row["revised_at"]) == (40, week(1))
+    still = found.filter(unique_id="item 0").row(0, named=True)
+    assert (still["excess"], still["moved"]) == (0, 0)
+    steady = found.filter(unique_id="item 2").row(0, named=True)
+    assert steady["back_and_forth"] == 0
+    assert steady["excess"] < 0
+
+
+def test_the_excess_of_targets_averages_to_that_of_volatility():
+    frame, actuals = random_frames(num_cutoffs=8)
+    found = exceptions(frame, actuals, level=0.9, leads="complete", top=None)
+    summary = volatility(frame, actuals, levels=0.9, leads="complete", resamples=2).summary
+    assert found["excess"].mean() == pytest.approx(summary["excess"][0])
+    items = exceptions(frame, actuals, level=0.9, leads="complete", per="item", top=None)
+    assert items["excess"].is_sorted(descending=True)
+    assert items["targets"].sum() == len(found)
+    assert items.filter(unique_id="item 1")["moved"][0] == pytest.approx(
+        found.filter(unique_id="item 1")["moved"].sum()
+    )
+
+
+def test_units_rank_high_sellers_first():
+    frame, actuals = revisions_of([*PATHS, [5000, 5100, 5000, 5100]], [50, 70, 85, 510, 5000])
+    assert exceptions(frame, actuals, rank="units")["unique_id"][0] == "item 4"
+
+
+def test_targets_still_to_come_are_judged_by_their_forecasts_so_far():
+    frame, actuals = revisions_of(PATHS, [50, 70, 85, 510])
+    for known in (None, actuals.head(1)):
+        found = exceptions(frame, known, top=1)
+        assert found["unique_id"][0] == "item 1"
+        assert found["actual"][0] is None
+    assert exceptions(frame)["excess"].to_list() == sorted(exceptions(frame)["excess"], reverse=True)
+
+
+def test_the_list_is_as_long_as_asked_and_comes_in_the_callers_library():
+    frame, actuals = random_frames()
+    assert len(exceptions(frame, actuals, top=3)) == 3
+    assert list(exceptions(frame.to_pandas(), actuals.to_pandas(), top=3)["excess"]) == list(
+        exceptions(frame, actuals, top=3)["excess"]
+    )
+    with pytest.raises(ConfigError, match="rank is 'size'"):
+        exceptions(frame, actuals, rank="size")
+    assert isinstance(exceptions(frame, actuals, top=2), pl.DataFrame)

@@ -1,0 +1,182 @@
+"""Forecast frames and actuals: what is accepted, and what bad ones are told."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from judged import random_frames, weeks
+
+from mqcast import Schema, evaluate, volatility
+from mqcast.errors import (
+    ColumnTypeError,
+    ConfigError,
+    DataError,
+    DuplicateRowsError,
+    EmptyFrameError,
+    MissingColumnError,
+    MissingKeyError,
+    NonFiniteError,
+)
+from mqcast.evaluation.tables import Names, read_actuals, read_forecasts
+
+
+def changed(frame: pl.DataFrame, column: str, value, *, where: int = 3) -> pl.DataFrame:
+    """The frame with one value of one column set."""
+    values = frame[column].to_list()
+    values[where] = value
+    return frame.with_columns(pl.Series(column, values, strict=False))
+
+
+def test_rows_stand_by_series_target_and_cutoff_whatever_their_order():
+    frame, _ = random_frames()
+    rows = read_forecasts(frame, Names())
+    keys = list(zip(rows.item, rows.time, rows.cutoff, strict=True))
+    assert keys == sorted(keys)
+    again = read_forecasts(frame.sort("unique_id", "ds", "cutoff"), Names())
+    assert again.order is None
+    np.testing.assert_array_equal(rows.quantiles, again.quantiles)
+    np.testing.assert_array_equal(rows.to_frame(rows.quantiles)[:, 0], frame["q0.5"])
+
+
+def test_leads_are_counted_where_the_frame_has_no_horizon():
+    frame, _ = random_frames()
+    own, counted = (read_forecasts(each, Names()).lead for each in (frame, frame.drop("horizon")))
+    np.testing.assert_array_equal(own, counted)
+
+
+def test_leads_off_the_grid_ask_for_a_horizon():
+    for num_cutoffs, problem in ((9, "most dates are missing on"), (60, "is off")):
+        frame, _ = random_frames(num_cutoffs=num_cutoffs)
+        late = frame["ds"].to_list()
+        late[0] += np.timedelta64(1, "D").item()
+        with pytest.raises(DataError, match=rf"leads cannot be counted: .*{problem} the grid.*add a column 'horizon'"):
+            read_forecasts(frame.drop("horizon").with_columns(ds=pl.Series(late)), Names())
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "integer ids", "categories", "text dates", "zoned", "path"])
+def test_the_same_is_found_whatever_the_frames_kind(kind: str, tmp_path):
+    frame, actuals = random_frames()
+    expected = evaluate(frame, actuals)
+    if kind == "pandas":
+        found = pl.from_pandas(evaluate(frame.to_pandas(), actuals.to_pandas()))
+    elif kind == "arrow":
+        found = pl.DataFrame(evaluate(frame.to_arrow(), actuals.to_arrow()))
+    elif kind == "integer ids":
+        as_number = pl.col("unique_id").str.tail(1).cast(pl.Int64)
+        found = evaluate(frame.with_columns(as_number), actuals.with_columns(as_number.cast(pl.String)))
+    elif kind == "categories":
+        found = evaluate(frame.with_columns(pl.col("unique_id").cast(pl.Categorical)), actuals)
+    elif kind == "text dates":
+        found = evaluate(frame.with_columns(pl.col("ds", "cutoff").dt.to_string("%Y-%m-%d")), actuals)
+    elif kind == "zoned":
+        zoned = pl.col("ds", "cutoff").dt.replace_time_zone("Europe/Berlin")
+        found = evaluate(frame.with_columns(zoned), actuals)
+    else:
+        frame.write_parquet(tmp_path / "f.parquet", row_group_size=50)
+        actuals.write_parquet(tmp_path / "a.parquet")
+        found = evaluate(tmp_path / "f.parquet", str(tmp_path / "a.parquet"))
+    assert found.equals(expected)
+
+
+def test_tables_come_back_in_the_callers_library():
+    frame, actuals = random_frames()
+    assert isinstance(evaluate(frame, actuals), pl.DataFrame)
+    assert isinstance(evaluate(frame.to_pandas(), actuals), pd.DataFrame)
+    found = volatility(frame.to_pandas(), actuals.to_pandas(), resamples=5)
+    assert isinstance(found.process, pd.DataFrame)
+    assert isinstance(found.summary, pd.DataFrame)
+    assert isinstance(found.reduction(found), pd.DataFrame)
+
+
+def test_other_names_are_said_or_come_with_a_schema():
+    frame, actuals = random_frames()
+    expected = evaluate(frame, actuals)
+    names = {"unique_id": "sku", "ds": "week", "y": "units"}
+    renamed, sold = frame.rename(names, strict=False), actuals.rename(names)
+    assert evaluate(renamed, sold, id="sku", time="week", target="units").equals(expected)
+    schema = Schema(id="sku", time="week", target="units")
+    assert evaluate(renamed, sold, schema=schema).equals(expected)
+    assert volatility(renamed, sold, schema=schema, resamples=3).summary.shape[0] == 2
+
+
+def test_levels_are_read_from_the_columns_names():
+    frame, _ = random_frames(levels=(0.9, 0.05, 0.5))
+    rows = read_forecasts(frame.rename({"q0.5": "q.50"}), Names())
+    assert rows.levels == (0.05, 0.5, 0.9)
+    assert rows.columns == ("q0.05", "q.50", "q0.9")
+
+
+def test_bad_forecasts_are_told_where_and_what_to_do():
+    frame, _ = random_frames()
+    names, first = Names(), frame.row(3, named=True)
+    at = rf"series '{first['unique_id']}'.*at {first['ds']:%Y-%m-%d}"
+    with pytest.raises(DuplicateRowsError, match=at + r".*two forecasts from cutoff .*; keep one"):
+        read_forecasts(pl.concat([frame, frame[3:4]]), names)
+    with pytest.raises(DataError, match=rf"column 'ds'.*not after the cutoff, {first['ds']:%Y-%m-%d}.*correct"):
+        read_forecasts(changed(frame, "cutoff", first["ds"]), names)
+    with pytest.raises(NonFiniteError, match=rf"series '{first['unique_id']}', column 'q0.9', at .*; fill it"):
+        read_forecasts(changed(frame, "q0.9", None), names)
+    with pytest.raises(DataError, match=r"column 'horizon'.*lead 0 from cutoff .*; leads count from 1"):
+        read_forecasts(changed(frame, "horizon", 0), names)
+    with pytest.raises(MissingKeyError, match=r"column 'unique_id': .*without an id; fill it"):
+        read_forecasts(changed(frame, "unique_id", None), names)
+    with pytest.raises(MissingKeyError, match=r"column 'cutoff': .*without a date"):
+        read_forecasts(changed(frame, "cutoff", None), names)
+    with pytest.raises(ColumnTypeError, match=r"column 'q0.5': holds text, not numbers"):
+        read_forecasts(frame.with_columns(pl.col("q0.5").cast(pl.String)), names)
+    with pytest.raises(ColumnTypeError, match=r"column 'ds': holds whole numbers, not dates"):
+        read_forecasts(frame.with_columns(ds=1), names)
+    with pytest.raises(ColumnTypeError, match=r"column 'ds': holds text that is no date"):
+        read_forecasts(frame.with_columns(ds=pl.lit("soon")), names)
+    with pytest.raises(MissingColumnError, match=r"no column of quantiles.*converter"):
+        read_forecasts(frame.drop("q0.5", "q0.9"), names)
+    with pytest.raises(MissingColumnError, match=r"no column 'cutoff'"):
+        read_forecasts(frame.drop("cutoff"), names)
+    with pytest.raises(MissingColumnError, match=r"reset_index\(\)"):
+        read_forecasts(frame.to_pandas().set_index("unique_id"), names)
+    with pytest.raises(EmptyFrameError, match="no row"):
+        read_forecasts(frame.head(0), names)
+
+
+def test_crossing_quantiles_are_an_error_where_that_is_asked_for():
+    frame, actuals = random_frames()
+    crossed = frame.filter(pl.col("q0.9") < pl.col("q0.5"))
+    assert len(crossed)
+    assert evaluate(frame, actuals)["crossing"][0] == pytest.approx(len(crossed) / len(frame))
+    with pytest.raises(DataError, match=rf"quantiles cross: q0.5 .*\(and in {len(crossed) - 1} more rows\); sort them"):
+        evaluate(frame, actuals, crossing="raise")
+
+
+def test_bad_actuals_are_told_where_and_what_to_do():
+    frame, actuals = random_frames()
+    with pytest.raises(DuplicateRowsError, match=r"series 'item 2'.*two rows for one date"):
+        read_actuals(pl.concat([actuals, actuals.filter(unique_id="item 2").head(1)]), Names())
+    with pytest.raises(NonFiniteError, match=r"series 'item 0', column 'y'.*infinite"):
+        read_actuals(changed(actuals, "y", float("inf")), Names())
+    last = actuals["ds"].max()
+    for short in (actuals.filter(pl.col("ds") < last), changed(actuals, "y", None, where=len(actuals) - 1)):
+        with pytest.raises(DataError, match=r"series 'item \d', column 'y', at 2024.* has no actual .*missing='drop'"):
+            evaluate(frame, short)
+        with pytest.raises(DataError, match="has no actual"):
+            volatility(frame, short)
+    kept = evaluate(frame, actuals.filter(pl.col("ds") < last), missing="drop")
+    assert kept["rows"][0] == len(frame.filter(pl.col("ds") < last))
+    with pytest.raises(DataError, match="no forecast has an actual; see that both"):
+        evaluate(frame, actuals.with_columns(unique_id=pl.lit("x") + pl.col("unique_id")), missing="drop")
+
+
+def test_levels_that_are_not_there_are_told():
+    frame, actuals = random_frames()
+    with pytest.raises(ConfigError, match=r"level 0.7 is asked for, but the forecasts have q0.5, q0.9"):
+        volatility(frame, actuals, levels=(0.7,))
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        volatility(frame, actuals, levels=(0.5, 90))
+
+
+def test_the_mean_known_up_to_a_date_takes_no_later_demand():
+    _, actuals = random_frames(num_items=2)
+    table = read_actuals(actuals, Names())
+    until = weeks(np.array([3, 7])).astype("M8[us]").astype(np.int64)
+    expected = [actuals.filter(unique_id=f"item {i}")["y"][: end + 1].mean() for i, end in enumerate((3, 7))]
+    np.testing.assert_allclose(table.known_mean(table.ids, until), expected)
+    assert np.isnan(table.known_mean(["stranger"], until[:1])).all()
