@@ -111,6 +111,8 @@ def test_forecasts_that_go_to_40_or_60_as_demand_itself_does_are_not():
     assert found["excess"][0] == pytest.approx(0, abs=1e-12)
     assert found["coverage"][0] == pytest.approx(0.5, abs=0.1)
     assert found["mqc"][0] > 3  # it moved, and with cause
+    plain = known.with_columns(pl.when(pl.col("spread") > 0).then(60.0).otherwise("q0.9").alias("q0.9"))
+    assert volatility(plain, actuals).summary["excess"].abs().max() < 1e-9
 
 
 # Oracles.
