@@ -159,5 +159,5 @@ def write_record(name: str, body: dict) -> Path:
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({**head, **body}, indent=2) + "\n")
+    path.write_text(json.dumps({**head, **body}, indent=2, default=str) + "\n")
     return path
