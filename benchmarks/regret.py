@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=2000)
     parser.add_argument("--world-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(PAPERS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--record", default="regret")

@@ -195,7 +195,7 @@ class ModelConfig(Settings):
         default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
     )
     encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
-    position_norm: bool = Field(default=True, description="position encodings are brought to unit size")
+    position_norm: bool = Field(default=True, description="position encodings are brought to unit size, at most")
     horizon_code: bool = Field(default=True, description="the output layer knows how far ahead it forecasts")
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
     head: Literal["free", "monotone"] = Field(
@@ -225,7 +225,7 @@ class TrainConfig(Settings):
     alignment_rate: float = Field(
         default=0.2,
         gt=0,
-        description="rate of the queries and keys of the attention over the past, relative to the others",
+        description="rate of the queries and keys of the decoder's attention, relative to the others",
     )
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)

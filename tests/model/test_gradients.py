@@ -108,7 +108,7 @@ NUMBERS = ("values", "loc", "scale", "past_number", "known_number", "global_numb
 @pytest.mark.parametrize("variant", ALL_SETTINGS)
 def test_gradients_of_whole_networks(variant):
     """With respect to every number of a batch and to every parameter."""
-    batch = cut(as_double(sample_batch(3)), 7, 12)
+    batch = cut(as_double(sample_batch(4)), 7, 12)
     known, events = torch.randn_like(batch.known_number), torch.randn_like(batch.global_number)
     batch = replace(batch, known_number=known, global_number=events)  # away from 0, where flags jump
     tiny = ALL_SETTINGS[variant].replace(hidden_dim=4, static_dim=3, head_dim=3, encoder_dilations=(1, 2), lookback=2)

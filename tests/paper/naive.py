@@ -198,11 +198,11 @@ def local_position(learned: position.LearnedPosition, inputs: Inputs, span: int,
 
 
 def normed(config: ModelConfig, part: ByStep) -> ByStep:
-    """Mean 0 and variance 1 at each step, as a layer norm without weights has it."""
+    """Mean 0 and variance v / (v + 1/2) at each step, as a layer norm without weights has it whose ε is 1/2."""
     if not config.position_norm:
         return part
     centred = {u: x - x.mean() for u, x in part.items()}
-    return {u: x / np.sqrt((x**2).mean() + 1e-5) for u, x in centred.items()}
+    return {u: x / np.sqrt((x**2).mean() + 0.5) for u, x in centred.items()}
 
 
 def nearness(distance: int | None, reach: int) -> float:

@@ -180,7 +180,7 @@ def test_queries_and_keys_learn_at_a_rate_of_their_own(tmp_path):
         run.run_to_end()
         moved[share] = {name: (run.parameters[name] - before[name]).detach() for name in before}
     for name in moved[1.0]:
-        part = 0.1 if name.startswith(("contexts.cell.query", "contexts.cell.key")) else 1.0
+        part = 0.1 if name.startswith(("contexts.cell", "feedback.")) and "value" not in name else 1.0
         assert torch.allclose(moved[0.1][name], part * moved[1.0][name], atol=1e-7), name
 
 

@@ -29,7 +29,7 @@ from mqcast.model.layers import (
 )
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
-LIKENESS = (1.2, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
+LIKENESS = (1.6, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
 KEPT_WEIGHTS = 2**27  # beyond this many, training computes the weights anew on the way back
 
 
@@ -135,7 +135,8 @@ class HorizonAttention(nn.Module):
     c_{t,h} = Σ_{s=t−L}^{t} A^h_{t,s} W_v v_s
 
     W_q acts on [h_t; r_t] and on r_{t+h} apart, so that a logit is G[t,s] + E[t+h,s]. At first it is r_{t+h}ᵀWᵀW r_s: a
-    target looks for steps like itself, and promotions and holidays find their kind before anything is learnt.
+    target looks for steps like itself, and promotions and holidays find their kind before anything is learnt. Two
+    channels of the values start as those in which the encoder leaves y_s untouched, so that it is read as early.
     """
 
     def __init__(self, config: ModelConfig, hidden_dims: Sequence[int], position_dims: Sequence[int]):
@@ -153,6 +154,8 @@ class HorizonAttention(nn.Module):
             self.query.now.weight.zero_()
             if self.query.ahead is not None:
                 self.query.ahead.weight.copy_(torch.cat(of_positions, dim=1))
+            read = self.value.weight[:2]
+            read.copy_(torch.eye(*read.shape))
 
     def forward(self, codes: Codes, num_fcts: int, maps: Maps | None) -> Float[Tensor, "batch horizon fct head"]:
         num_steps, horizon, first = codes.num_steps, codes.horizon, codes.num_steps - num_fcts

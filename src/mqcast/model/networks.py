@@ -59,10 +59,10 @@ class Network(nn.Module):
         return self.position.reach
 
     def alignment(self) -> list[nn.Parameter]:
-        """Queries and keys of the attention over the past: what is learnt of where to look."""
-        if not isinstance(self.contexts, AttentionContexts):
-            return []
-        return [*self.contexts.cell.query.parameters(), *self.contexts.cell.key.parameters()]
+        """Queries and keys of the decoder's attention: what is learnt of where to look."""
+        cells = (self.contexts.cell if isinstance(self.contexts, AttentionContexts) else None, self.feedback)
+        named = [pair for cell in cells if cell is not None for pair in cell.named_parameters()]
+        return [parameter for name, parameter in named if "query" in name or "key" in name]
 
     def forward(
         self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None

@@ -23,6 +23,7 @@ def doubling_dilations(total: int) -> tuple[int, ...]:
 
 
 FLAG_GAIN = 5.0  # events are rare: raised like this, what they do is learnt as soon as what the calendar does
+ORDINARY = 0.5  # variance of a code that is brought to half of it: steps without events stay small beside those with
 
 
 class Covariates(nn.Module):
@@ -73,8 +74,8 @@ def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
 class LearnedPosition(nn.Module):
     """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step.
 
-    With `position_norm` both are brought to unit size: else rare, raised flags drown the target in the encoder and
-    saturate the softmax.
+    With `position_norm` both are brought to unit size, at most: else rare, raised flags drown the target in the encoder
+    and saturate the softmax.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
@@ -109,8 +110,8 @@ class LearnedPosition(nn.Module):
 
 
 def unit(code: Float[Tensor, "shared steps channel"]) -> Float[Tensor, "shared steps channel"]:
-    """Mean 0 and variance 1 over the channels of each step; 0 where all are alike."""
-    return F.layer_norm(code, code.shape[-1:])
+    """Mean 0 over the channels of each step, and variance v / (v + ORDINARY): near 1 at events, less at other steps."""
+    return F.layer_norm(code, code.shape[-1:], eps=ORDINARY)
 
 
 class RawPosition(nn.Module):
