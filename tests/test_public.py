@@ -12,6 +12,7 @@ def test_the_public_names_are_pinned():
         "ArtifactError",
         "ConfigError",
         "DataError",
+        "Forecaster",
         "MqcastError",
         "Panel",
         "Schema",

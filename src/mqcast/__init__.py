@@ -4,12 +4,14 @@ from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError, SchemaError
 from mqcast.evaluation import compare, evaluate, exceptions, volatility
+from mqcast.forecaster import Forecaster
 from mqcast.version import __version__ as __version__
 
 __all__ = [
     "ArtifactError",
     "ConfigError",
     "DataError",
+    "Forecaster",
     "MqcastError",
     "Panel",
     "Schema",

@@ -18,6 +18,7 @@
     │   ├── StaticValuesError
     │   └── EventTableError
     ├── ConfigError              a setting is impossible
+    ├── NotFittedError           a forecaster that has not been fitted is asked to forecast
     ├── ArtifactError            a folder on disk is not what it should be
     ├── TrainingError            a loss or gradient that is not finite
     ├── PeerLostError            a process that worked with this one is gone
@@ -116,6 +117,10 @@ class EventTableError(DataError):
 
 class ConfigError(MqcastError, ValueError):
     """A setting is impossible."""
+
+
+class NotFittedError(MqcastError, ValueError, AttributeError):
+    """A forecaster that has not been fitted is asked to forecast."""
 
 
 class ArtifactError(MqcastError):

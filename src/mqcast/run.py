@@ -2,13 +2,13 @@
 
 config.toml            all settings
 run.json               format, versions, the panel's signature and fingerprint, the micro-batch
+schema.json            what the columns mean: roles, kinds, categories, frequency, holidays
 scaling.safetensors    the fitted transforms
 metrics.jsonl          one line a logged step, one an epoch
 checkpoints/           to go on from
 model.safetensors      the trained weights; there once training is done
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 from mqcast.config import RunConfig, Settings
 from mqcast.data.batch import Assembler
+from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
 from mqcast.durable import cannot_write, write_file
@@ -31,7 +32,7 @@ from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
 from mqcast.version import __version__
 
-FORMAT, FORMAT_VERSION = "mqcast-run", 1
+FORMAT, FORMAT_VERSION = "mqcast-run", 2
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
 
 
@@ -56,7 +57,7 @@ class Run:
             "mqcast": __version__,
             "torch": torch.__version__,
             "panel": panel.fingerprint,
-            "signature": signature(panel),
+            "signature": panel.layout.signature,
             "inputs": Inputs.of(panel).model_dump(mode="json"),
             "micro_batch": micro_batch,
             "never_negative": bool(np.nanmin(panel.target) >= 0),
@@ -66,6 +67,7 @@ class Run:
         except OSError as error:
             raise cannot_write(folder, error) from error
         write_file(folder / "config.toml", config.to_toml())
+        write_file(folder / "schema.json", json.dumps(panel.layout.description, indent=1))
         write_file(folder / "scaling.safetensors", safetensors.numpy.save(scaler_arrays(assemble)))
         write_file(folder / "run.json", json.dumps(facts, indent=1))
         return cls(folder, config, facts)
@@ -86,6 +88,18 @@ class Run:
                 f"{folder} has run format {facts.get('version')}, this mqcast reads {FORMAT_VERSION}; train it again"
             )
         return cls(folder, RunConfig.from_toml(folder / "config.toml"), facts)
+
+    @property
+    def layout(self) -> Layout:
+        """What the columns of the panel that was trained on mean; frames to forecast from are read alike."""
+        path = self.folder / "schema.json"
+        try:
+            layout = Layout.from_description(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, error) from None
+        if layout.signature != self.facts["signature"]:
+            raise _damaged(path, "not the signature in run.json")
+        return layout
 
     @property
     def micro_batch(self) -> int:
@@ -120,7 +134,7 @@ class Run:
 
     def assembler(self, panel: Panel) -> Assembler:
         """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
-        if self.facts["signature"] != signature(panel):
+        if self.facts["signature"] != panel.layout.signature:
             raise ArtifactError(
                 f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; pack it "
                 "with --like the training panel (from Python: like=)"
@@ -162,12 +176,7 @@ def exists(folder: Path) -> bool:
 
 def _is_strange(path: Path) -> bool:
     """Is this something that an interrupted start would not leave?"""
-    return path.name not in ("config.toml", "scaling.safetensors") and not path.name.endswith(".part")
-
-
-def signature(panel: Panel) -> str:
-    """What two panels must share to be read by one network: columns, kinds, categories, frequency, holidays."""
-    return hashlib.sha256(json.dumps(panel.description, sort_keys=True).encode()).hexdigest()
+    return path.name not in ("config.toml", "schema.json", "scaling.safetensors") and not path.name.endswith(".part")
 
 
 def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:

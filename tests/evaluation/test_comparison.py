@@ -8,7 +8,7 @@ from judged import random_frames
 from mqcast import compare, evaluate
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation import loss_by_lead
-from mqcast.evaluation.slices import short_horizons
+from mqcast.evaluation.slices import peaks, short_horizons
 
 FRAME, ACTUALS = random_frames(num_items=4, num_cutoffs=8)
 OTHER = random_frames(num_items=4, num_cutoffs=8, seed=5)[0]
@@ -62,3 +62,16 @@ def test_losses_by_lead_are_means_over_the_same_targets_and_centred():
     np.testing.assert_allclose(mine["loss"], expected["quantile_loss_q0.9"])
     np.testing.assert_allclose(mine["centred"], mine["loss"] - mine["loss"].mean())
     assert mine["targets"].unique().to_list() == [len(complete) // 4]
+
+
+def test_losses_by_lead_of_unlike_rows_are_refused():
+    with pytest.raises(DataError, match="do not forecast the same"):
+        loss_by_lead({"a": FRAME, "b": OTHER.filter(pl.col("unique_id") != "item 2")}, ACTUALS)
+
+
+def test_an_empty_slice_and_a_perfect_baseline_have_no_figure():
+    found = compare(MODELS, ACTUALS, baseline="MQT", slices=peaks({"never": "2030-01-01"}))
+    assert found.table.filter(dimension="never").select(pl.exclude("dimension")).null_count().sum_horizontal()[0] == 4
+    assert "| never | - | - | - | - |" in found.to_markdown()
+    exact = FRAME.join(ACTUALS, on=["unique_id", "ds"]).with_columns(**{"q0.5": "y", "q0.9": "y"}).drop("y")
+    assert "nan" not in compare({"exact": exact, "MQT": FRAME}, ACTUALS, baseline="exact").to_markdown()

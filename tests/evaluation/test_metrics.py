@@ -141,3 +141,20 @@ def test_seasons_are_told_from_the_dates():
         **daily, cutoff=pl.datetime(2024, 1, 1) + (pl.col("cutoff") - pl.datetime(2024, 1, 7)) / 7
     )
     assert evaluate(forecasts, by_day)["mase"][0] == pytest.approx(evaluate(forecasts, by_day, season=7)["mase"][0])
+
+
+def test_the_scale_of_a_series_does_not_depend_on_the_others():
+    frame, actuals = random_frames(num_items=2, num_cutoffs=2)
+    is_late = pl.col("ds") > frame["cutoff"].min()
+    gaps = actuals.filter((pl.col("unique_id") != "item 0") | (pl.col("ds").dt.week() % 3 != 0) | is_late)
+    alone, together = (
+        evaluate(frame.filter(unique_id="item 0"), table, season=2)["mase"][0]
+        for table in (gaps.filter(unique_id="item 0"), gaps)
+    )
+    assert alone == pytest.approx(together)
+
+
+def test_columns_of_the_answer_are_not_grouped_by():
+    frame, actuals = random_frames()
+    with pytest.raises(ConfigError, match="by='slice' is a column of the answer"):
+        evaluate(frame.with_columns(slice=1), actuals, by="slice", slices=short_horizons(2))

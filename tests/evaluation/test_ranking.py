@@ -45,7 +45,7 @@ def test_units_rank_high_sellers_first():
 
 def test_targets_still_to_come_are_judged_by_their_forecasts_so_far():
     frame, actuals = revisions_of(PATHS, [50, 70, 85, 510])
-    for known in (None, actuals.head(1)):
+    for known in (None, actuals.head(1), actuals.head(1).with_columns(ds=week(0))):
         found = exceptions(frame, known, top=1)
         assert found["unique_id"][0] == "item 1"
         assert found["actual"][0] is None
@@ -61,3 +61,18 @@ def test_the_list_is_as_long_as_asked_and_comes_in_the_callers_library():
     with pytest.raises(ConfigError, match="rank is 'size'"):
         exceptions(frame, actuals, rank="size")
     assert isinstance(exceptions(frame, actuals, top=2), pl.DataFrame)
+
+
+def test_medians_alone_are_ranked_by_units():
+    frame, actuals = random_frames(levels=(0.5,))
+    found = exceptions(frame, actuals, rank="units", top=3)
+    assert found["excess"].null_count() == 3
+    assert found["back_and_forth"].is_sorted(descending=True)
+    with pytest.raises(ConfigError, match="or rank='units'"):
+        exceptions(frame, actuals)
+
+
+def test_live_forecasts_go_with_history_up_to_now():
+    frame, actuals = random_frames()
+    history = actuals.filter(pl.col("ds") <= frame["cutoff"].min())
+    assert exceptions(frame, history, top=3)["excess"].to_list() == exceptions(frame, top=3)["excess"].to_list()

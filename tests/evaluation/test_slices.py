@@ -1,5 +1,7 @@
 """Slices: each is the rows that a filter would keep."""
 
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,6 +10,7 @@ from judged import random_frames, week, weeks
 
 from mqcast.errors import ConfigError, DataError, MissingColumnError
 from mqcast.evaluation.slices import (
+    Slice,
     by_attribute,
     demand_deciles,
     flattened,
@@ -38,6 +41,17 @@ def test_peaks_are_the_dates_of_named_events_or_of_flags():
         (named,) = peaks({"The fair": dates})
         assert named.name == "The fair"
         assert kept(named).equals(kept(fair))
+
+
+def test_a_day_belongs_to_the_week_that_ends_after_it_and_to_all_hours_of_it():
+    (friday,) = peaks({"Black Friday": str((week(14) - timedelta(days=2)).date())})
+    assert kept(friday).equals(SORTED.filter(pl.col("ds") == week(14)))
+    hours = pl.datetime_range(week(0), week(1), "1h", eager=True)
+    frame = pl.DataFrame({"unique_id": "a", "cutoff": hours[0], "ds": hours[1:], "q0.5": 1.0})
+    rows = read_forecasts(frame, Names())
+    (day,) = peaks({"day": week(0) + timedelta(days=2)})
+    assert day.of(rows).sum() == 24
+    assert not ramp_down({}).of(rows).any()
 
 
 def test_ramp_down_is_the_periods_after_a_peak_that_are_none_themselves():
@@ -117,5 +131,11 @@ def test_bad_declarations_are_told():
         peaks(ACTUALS)
     with pytest.raises(MissingColumnError, match="no column 'promo'"):
         promotions(ACTUALS, ["promo"])
+    with pytest.raises(ConfigError, match="are no dates"):
+        peaks({"a": [pd.NaT]})
+    with pytest.raises(ConfigError, match=r"slice 'odd' gave int64 \(3,\)"):
+        Slice("odd", lambda rows: np.arange(3)).of(ROWS)
+    with pytest.raises(ConfigError, match="groups is 0"):
+        demand_deciles(ACTUALS, groups=0)
     with pytest.raises(ConfigError, match="share is 2"):
         top_periods(ACTUALS, share=2)

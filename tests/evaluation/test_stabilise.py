@@ -6,7 +6,7 @@ import pytest
 from judged import random_frames, revisions_of
 
 from mqcast.datasets import lognormal_world
-from mqcast.errors import ArtifactError, ConfigError
+from mqcast.errors import ArtifactError, ConfigError, DataError
 from mqcast.evaluation import MartingaleFilter, ensemble, trade_off
 
 
@@ -109,3 +109,13 @@ def test_a_filter_of_other_levels_or_leads_is_refused():
     with pytest.raises(ArtifactError, match="4 leads"):
         FITTED.apply(longer)
     assert MartingaleFilter.fit(frame, actuals).gain.shape == (2, 4)
+
+
+def test_the_trade_off_is_of_the_same_rows():
+    frame, actuals = random_frames()
+    with pytest.raises(DataError, match="do not forecast the same"):
+        trade_off({"a": frame, "b": frame.filter(pl.col("unique_id") != "item 1")}, actuals)
+    for wrong in ({}, frame):
+        with pytest.raises(ConfigError, match="several forecasts by name"):
+            trade_off(wrong, actuals)
+    assert ensemble(frame.lazy(), over=2).equals(ensemble(frame, over=2))

@@ -16,6 +16,8 @@ from mqcast.errors import (
     MissingColumnError,
     MissingKeyError,
     NonFiniteError,
+    SchemaError,
+    TimeZoneError,
 )
 from mqcast.evaluation.tables import Names, read_actuals, read_forecasts
 
@@ -45,12 +47,64 @@ def test_leads_are_counted_where_the_frame_has_no_horizon():
 
 
 def test_leads_off_the_grid_ask_for_a_horizon():
-    for num_cutoffs, problem in ((9, "most dates are missing on"), (60, "is off")):
-        frame, _ = random_frames(num_cutoffs=num_cutoffs)
-        late = frame["ds"].to_list()
-        late[0] += np.timedelta64(1, "D").item()
-        with pytest.raises(DataError, match=rf"leads cannot be counted: .*{problem} the grid.*add a column 'horizon'"):
-            read_forecasts(frame.drop("horizon").with_columns(ds=pl.Series(late)), Names())
+    frame, _ = random_frames(num_cutoffs=60)
+    late = frame["ds"].to_list()
+    late[0] += np.timedelta64(1, "D").item()
+    with pytest.raises(DataError, match=r"leads cannot be counted: .*add a column 'horizon'"):
+        read_forecasts(frame.drop("horizon").with_columns(ds=pl.Series(late)), Names())
+
+
+def test_leads_are_counted_by_steps_of_the_targets_whatever_weekday_the_cutoff_or_the_series_has():
+    frame, _ = random_frames(num_items=2)
+    own = frame.sort("unique_id", "ds", "cutoff")["horizon"].to_list()
+    early = frame.drop("horizon").with_columns(pl.col("cutoff") + pl.duration(days=5))
+    assert read_forecasts(early, Names()).lead.tolist() == own
+    shifted = pl.when(pl.col("unique_id") == "item 1").then(pl.duration(days=3)).otherwise(pl.duration(days=0))
+    mixed = frame.drop("horizon").with_columns(pl.col("ds", "cutoff") + shifted)
+    assert read_forecasts(mixed, Names()).lead.tolist() == own
+    thin = frame.drop("horizon").filter(pl.col("ds").dt.week() % 2 == 0)
+    expected = frame.filter(pl.col("ds").dt.week() % 2 == 0).sort("unique_id", "ds", "cutoff")["horizon"].to_list()
+    assert read_forecasts(thin, Names()).lead.tolist() == expected
+    trading = frame.filter(horizon=4, unique_id="item 0").filter(pl.col("cutoff").dt.week() % 4 == 0)
+    assert set(read_forecasts(trading, Names()).lead) == {4}
+
+
+def test_a_horizon_that_contradicts_the_dates_is_told():
+    frame, _ = random_frames()
+    for wrong in (pl.col("horizon") + 1, pl.lit(2), pl.col("horizon") + 0.5):
+        with pytest.raises(DataError, match=r"series 'item \d', column 'horizon', at .*; correct or leave out"):
+            read_forecasts(frame.with_columns(horizon=wrong), Names())
+
+
+def test_hours_of_two_zones_are_the_same_moments_and_days_are_days_of_one_zone():
+    hours = pl.datetime_range(
+        pl.datetime(2024, 10, 26), pl.datetime(2024, 10, 28, 12), "1h", time_zone="UTC", eager=True
+    )
+    actuals = pl.DataFrame({"unique_id": "a", "ds": hours, "y": pl.arange(len(hours), eager=True).cast(float)})
+    forecasts = actuals.tail(30).select("unique_id", "ds", cutoff=hours[len(hours) - 31], **{"q0.5": "y"})
+    local = forecasts.with_columns(pl.col("ds", "cutoff").dt.convert_time_zone("Europe/Berlin"))  # clocks go back
+    for frame in (forecasts, local):
+        found = evaluate(frame, actuals, by="horizon")
+        assert found["wape"].max() == 0
+        assert found["horizon"].to_list() == list(range(1, 31))
+    assert evaluate(local, actuals, by="ds")["ds"].dtype == pl.Datetime("us", "Europe/Berlin")
+    with pytest.raises(TimeZoneError, match="have a time zone, those of the actuals have none"):
+        evaluate(local, actuals.with_columns(pl.col("ds").dt.replace_time_zone(None)))
+    frame, days = random_frames()
+    zoned = days.with_columns(pl.col("ds").dt.replace_time_zone("UTC"))
+    with pytest.raises(TimeZoneError, match="in Europe/Berlin, the actuals in UTC"):
+        evaluate(frame.with_columns(pl.col("ds", "cutoff").dt.replace_time_zone("Europe/Berlin")), zoned)
+
+
+def test_keys_come_back_in_the_types_they_came_in():
+    frame, actuals = random_frames()
+    number = pl.col("unique_id").str.tail(1).cast(pl.Int32)
+    typed = frame.with_columns(number, pl.col("ds", "cutoff").cast(pl.Date), big=pl.col("q0.5") > 20)
+    found = evaluate(typed, actuals.with_columns(number, pl.col("ds").cast(pl.Date)), by=("unique_id", "cutoff"))
+    assert found.schema["unique_id"] == pl.Int64
+    assert found.schema["cutoff"] == pl.Date
+    by_flag = evaluate(typed, actuals.with_columns(number, pl.col("ds").cast(pl.Date)), by="big")
+    assert by_flag["big"].to_list() == [False, True]
 
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow", "integer ids", "categories", "text dates", "zoned", "path"])
@@ -70,7 +124,9 @@ def test_the_same_is_found_whatever_the_frames_kind(kind: str, tmp_path):
         found = evaluate(frame.with_columns(pl.col("ds", "cutoff").dt.to_string("%Y-%m-%d")), actuals)
     elif kind == "zoned":
         zoned = pl.col("ds", "cutoff").dt.replace_time_zone("Europe/Berlin")
-        found = evaluate(frame.with_columns(zoned), actuals)
+        found = evaluate(
+            frame.with_columns(zoned), actuals.with_columns(pl.col("ds").dt.replace_time_zone("Europe/Berlin"))
+        )
     else:
         frame.write_parquet(tmp_path / "f.parquet", row_group_size=50)
         actuals.write_parquet(tmp_path / "a.parquet")
@@ -116,7 +172,7 @@ def test_bad_forecasts_are_told_where_and_what_to_do():
         read_forecasts(changed(frame, "cutoff", first["ds"]), names)
     with pytest.raises(NonFiniteError, match=rf"series '{first['unique_id']}', column 'q0.9', at .*; fill it"):
         read_forecasts(changed(frame, "q0.9", None), names)
-    with pytest.raises(DataError, match=r"column 'horizon'.*lead 0 from cutoff .*; leads count from 1"):
+    with pytest.raises(DataError, match=r"column 'horizon'.*lead 0 from cutoff .*; leads are whole numbers from 1"):
         read_forecasts(changed(frame, "horizon", 0), names)
     with pytest.raises(MissingKeyError, match=r"column 'unique_id': .*without an id; fill it"):
         read_forecasts(changed(frame, "unique_id", None), names)
@@ -126,7 +182,7 @@ def test_bad_forecasts_are_told_where_and_what_to_do():
         read_forecasts(frame.with_columns(pl.col("q0.5").cast(pl.String)), names)
     with pytest.raises(ColumnTypeError, match=r"column 'ds': holds whole numbers, not dates"):
         read_forecasts(frame.with_columns(ds=1), names)
-    with pytest.raises(ColumnTypeError, match=r"column 'ds': holds text that is no date"):
+    with pytest.raises(ColumnTypeError, match=r"column 'ds': text that is no date"):
         read_forecasts(frame.with_columns(ds=pl.lit("soon")), names)
     with pytest.raises(MissingColumnError, match=r"no column of quantiles.*converter"):
         read_forecasts(frame.drop("q0.5", "q0.9"), names)
@@ -134,6 +190,10 @@ def test_bad_forecasts_are_told_where_and_what_to_do():
         read_forecasts(frame.drop("cutoff"), names)
     with pytest.raises(MissingColumnError, match=r"reset_index\(\)"):
         read_forecasts(frame.to_pandas().set_index("unique_id"), names)
+    with pytest.raises(ColumnTypeError, match=r"column 'ds': text that is no date as 2024-01-31"):
+        read_forecasts(frame.with_columns(pl.col("ds").dt.to_string("%d/%m/%Y")), names)
+    with pytest.raises(SchemaError, match=r"two columns of one level, q0.5 and q0.50"):
+        read_forecasts(frame.with_columns(pl.col("q0.5").alias("q0.50")), names)
     with pytest.raises(EmptyFrameError, match="no row"):
         read_forecasts(frame.head(0), names)
 
@@ -161,7 +221,7 @@ def test_bad_actuals_are_told_where_and_what_to_do():
             volatility(frame, short)
     kept = evaluate(frame, actuals.filter(pl.col("ds") < last), missing="drop")
     assert kept["rows"][0] == len(frame.filter(pl.col("ds") < last))
-    with pytest.raises(DataError, match="no forecast has an actual; see that both"):
+    with pytest.raises(DataError, match=r"no id of the forecasts, such as 'item 0', .* such as 'xitem 0'"):
         evaluate(frame, actuals.with_columns(unique_id=pl.lit("x") + pl.col("unique_id")), missing="drop")
 
 
@@ -180,3 +240,13 @@ def test_the_mean_known_up_to_a_date_takes_no_later_demand():
     expected = [actuals.filter(unique_id=f"item {i}")["y"][: end + 1].mean() for i, end in enumerate((3, 7))]
     np.testing.assert_allclose(table.known_mean(table.ids, until), expected)
     assert np.isnan(table.known_mean(["stranger"], until[:1])).all()
+
+
+def test_misspelt_options_are_told():
+    frame, actuals = random_frames()
+    for setting in ({"missing": "ignore"}, {"crossing": "error"}):
+        with pytest.raises(ConfigError, match=rf"{next(iter(setting))} is '"):
+            evaluate(frame, actuals, **setting)
+    for season in (0.5, -3, 7.0):
+        with pytest.raises(ConfigError, match="season is"):
+            evaluate(frame, actuals, season=season)

@@ -172,6 +172,17 @@ def _fixed_steps(times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return counted.reshape(times.shape), on_grid.reshape(times.shape)
 
 
+def season_of(frequency: Frequency) -> int:
+    """Steps a season, by custom: a day of hours, a week of days, a year of weeks, months or quarters."""
+    if frequency.unit == "business":
+        return 5
+    if frequency.unit == "month":
+        return max(1, 12 // frequency.size)
+    if frequency.sub_daily:
+        return DAY // frequency.size
+    return {DAY: 7, WEEK: 52}.get(frequency.size, 1)
+
+
 def weekday(times: np.ndarray) -> np.ndarray:
     """0 for Monday."""
     return (times // DAY + EPOCH_WEEKDAY) % 7

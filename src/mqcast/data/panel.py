@@ -4,7 +4,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -12,13 +11,13 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from mqcast.data.axis import TimeAxis
 from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
 from mqcast.data.frame import read_frame
-from mqcast.data.frequency import Frequency, show_time
+from mqcast.data.frequency import show_time
+from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
 from mqcast.data.store import allocate_file, commit, damaged, map_arrays, new_data_folder, read_manifest
-from mqcast.data.writer import Allocate, Contents, Encoding
+from mqcast.data.writer import Allocate, Contents
 from mqcast.errors import (
     ArtifactError,
     ConfigError,
@@ -43,12 +42,13 @@ class Panel:
     series). A series without gaps needs no step per row; `steps` exists only where some series has a gap.
     """
 
-    def __init__(self, encoding: Encoding, holidays: tuple[tuple[str, str], ...], arrays: dict[str, np.ndarray]):
-        self.encoding, self.holidays, self.arrays = encoding, holidays, arrays
+    def __init__(self, layout: Layout, arrays: dict[str, np.ndarray]):
+        encoding = layout.encoding
+        self.layout, self.holidays, self.arrays = layout, layout.holidays, arrays
         self.schema, self.axis, self.vocabularies = encoding.schema, encoding.axis, encoding.vocabularies
         self.offsets, self.first_step = arrays["offsets"], arrays["first_step"]
         self.target, self.last_observed = arrays["target"], arrays["last_observed"]
-        self.calendar = Calendar(self.schema, self.axis, holidays)
+        self.calendar = Calendar(self.schema, self.axis, self.holidays)
 
     # -- ways in ------------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Panel:
         static: Any = None,
         events: Any = None,
         *,
-        like: "Panel | None" = None,
+        like: "Panel | Layout | None" = None,
     ) -> Self:
         """Pack a pandas, polars or Arrow frame, or Parquet files, in memory.
 
@@ -70,21 +70,22 @@ class Panel:
         return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
 
     @classmethod
-    def _read(cls, frame, schema, static, events, like: "Panel | None", allocate, on_progress=None) -> Self:
+    def _read(cls, frame, schema, static, events, like: "Panel | Layout | None", allocate, on_progress=None) -> Self:
         if like is not None and schema is not None:
             raise ConfigError("give a schema or a panel to be like, not both")
-        if like is not None and not isinstance(like, Panel):
+        if like is not None and not isinstance(like, Panel | Layout):
             raise ConfigError(f"like is a {type(like).__name__}; give a panel, for example Panel.open(folder)")
-        schema = like.schema if like else (schema or Schema())
+        layout = like.layout if isinstance(like, Panel) else like
+        schema = layout.schema if layout else (schema or Schema())
         check_regions(schema.holidays)
-        encoding = like.encoding if like else None
+        encoding = layout.encoding if layout else None
         contents = read_frame(frame, schema, static, events, allocate=allocate, like=encoding, on_progress=on_progress)
         _write_ids(contents, allocate)
-        panel = cls(contents.encoding, (), contents.arrays)
-        first, last = panel.span
-        axis = contents.encoding.axis
-        holidays = like.holidays if like else occurring_holidays(contents.encoding.schema, axis, first, last)
-        return cls(contents.encoding, holidays, contents.arrays)
+        if layout is None:
+            first, last = cls(Layout(contents.encoding, ()), contents.arrays).span
+            found = occurring_holidays(contents.encoding.schema, contents.encoding.axis, first, last)
+            layout = Layout(contents.encoding, found)
+        return cls(layout, contents.arrays)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -92,11 +93,7 @@ class Panel:
         folder = Path(path)
         manifest = read_manifest(folder)
         try:
-            axis = TimeAxis(Frequency(**manifest["frequency"]), manifest["zone"])
-            vocabularies = {name: tuple(values) for name, values in manifest["vocabularies"].items()}
-            encoding = Encoding(Schema(**manifest["schema"]), axis, vocabularies)
-            holidays = tuple((region, name) for region, name in manifest["holidays"])
-            panel = cls(encoding, holidays, map_arrays(folder, manifest))
+            panel = cls(Layout.from_description(manifest), map_arrays(folder, manifest))
             panel.__dict__["fingerprint"] = str(manifest["fingerprint"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(folder, repr(error)) from None
@@ -165,7 +162,7 @@ class Panel:
         return self._digest()
 
     def _digest(self) -> str:
-        digest = hashlib.sha256(json.dumps(self.description, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.layout.description, sort_keys=True).encode())
         for name in sorted(self.arrays):
             array = self.arrays[name]
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -173,17 +170,6 @@ class Panel:
             for start in range(0, flat.size, 2**22):
                 digest.update(np.ascontiguousarray(flat[start : start + 2**22]).data)
         return digest.hexdigest()
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Schema, frequency, zone, categories and holidays: what the arrays mean."""
-        return {
-            "schema": self.schema.model_dump(mode="json"),
-            "frequency": asdict(self.axis.frequency),
-            "zone": self.axis.zone,
-            "vocabularies": {name: list(values) for name, values in self.vocabularies.items()},
-            "holidays": [list(pair) for pair in self.holidays],
-        }
 
     # -- rows and times -----------------------------------------------------------------------------------------------
 
@@ -331,7 +317,7 @@ def pack(
     static: Any = None,
     events: Any = None,
     *,
-    like: Panel | None = None,
+    like: Panel | Layout | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Panel:
     """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none.
@@ -342,7 +328,7 @@ def pack(
     folder = Path(path)
     with new_data_folder(folder) as data:
         panel = Panel._read(frame, schema, static, events, like, partial(allocate_file, data), on_progress)
-        commit(folder, data, panel.arrays, panel.description | {"fingerprint": panel.fingerprint})
+        commit(folder, data, panel.arrays, panel.layout.description | {"fingerprint": panel.fingerprint})
     return Panel.open(folder)
 
 

@@ -8,12 +8,16 @@ import numpy as np
 import polars as pl
 
 from mqcast.config import nearest
+from mqcast.data.dress import Dress
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
-from mqcast.evaluation.metrics import Missing, Scored, pinball, ratio, scored_rows
+from mqcast.evaluation.columns import one_of
+from mqcast.evaluation.metrics import Scored, pinball, ratio, scored_rows
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import Forecasts, Names, actuals_of, native, read_actuals, read_forecasts
-from mqcast.evaluation.trajectories import Leads, one_level, trajectories_of
+from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals
+from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
+
+Rows = Literal["same", "common"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,19 +30,19 @@ class Comparison:
 
     baseline: str
     _losses: pl.DataFrame
-    _like: Any
+    _dress: Dress
 
     @property
     def losses(self) -> Any:
-        return native(self._losses, self._like)
+        return self._dress.wear(self._losses)
 
     @property
     def table(self) -> Any:
-        return native(self._wide(pl.col("relative")), self._like)
+        return self._dress.wear(self._wide(pl.col("relative")))
 
     def to_markdown(self) -> str:
         """The table with the best of each level in bold."""
-        text = pl.format("{}", pl.col("relative").round(3).map_elements(lambda x: f"{x:.3f}", pl.String))
+        text = pl.col("relative").map_elements(lambda x: f"{x:.3f}", pl.String).fill_null("-")
         wide = self._wide(pl.when("best").then(pl.format("**{}**", text)).otherwise(text))
         lines = [list(wide.columns), ["---"] + ["---:"] * (wide.width - 1), *map(list, wide.rows())]
         return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
@@ -63,7 +67,7 @@ def compare(
     *,
     slices: Slices | None = None,
     horizons: int | None = None,
-    rows: Literal["same", "common"] = "same",
+    rows: Rows = "same",
     missing: Missing = "raise",
     id: str | None = None,
     time: str | None = None,
@@ -75,25 +79,25 @@ def compare(
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
     have.
     """
-    names, levels = Names.of(schema, id=id, time=time, target=target), one_level(levels)
+    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    one_of("rows", rows, Rows)
+    if horizons is not None and horizons < 1:
+        raise ConfigError(f"horizons is {horizons}; give how many of the first leads count, 1 or more")
     if baseline not in forecasts:
         raise ConfigError(f"there is no model {baseline!r}{nearest(baseline, list(forecasts))} to be the baseline")
     observed = read_actuals(actuals, names)
-    scored = {model: scored_rows(frame, observed, names, missing, "allow") for model, frame in forecasts.items()}
-    scored = _on_common_rows(scored, rows)
+    scored = {model: scored_rows(frame, observed, names, missing) for model, frame in forecasts.items()}
+    scored = on_common_rows(scored, rows)
     dimensions = [(OVERALL, None), *((one.name, one) for one in flattened(slices))]
     found = []
     for dimension, one in dimensions:
         of_model = {}
         for model, each in scored.items():
-            where = np.ones(each.rows.num_rows, bool) if one is None else one.rows(each.rows)
+            where = np.ones(each.rows.num_rows, bool) if one is None else one.of(each.rows)
             if horizons is not None:
                 where &= each.rows.lead <= horizons
-            if not where.any():
-                raise DataError(f"no forecast belongs to {dimension!r}", "leave the slice out, or see its dates")
-            of_model[model] = [
-                float(pinball(each.actual[where], each.rows.level(level)[where], level).mean()) for level in levels
-            ]
+            losses = [pinball(each.actual[where], each.rows.level(level)[where], level) for level in levels]
+            of_model[model] = [float(loss.mean()) if loss.size else np.nan for loss in losses]
         best = np.min(list(of_model.values()), axis=0)
         for i, level in enumerate(levels):
             for model, losses in of_model.items():
@@ -102,13 +106,13 @@ def compare(
                 row = {"dimension": dimension, "model": model, "level": level, "loss": losses[i]}
                 found.append(row | {"relative": relative, "best": bool(losses[i] <= best[i])})
     order = {model: i for i, model in enumerate([baseline, *(m for m in forecasts if m != baseline)])}
-    table = pl.DataFrame(found)
+    table = pl.DataFrame(found).with_columns(pl.col(pl.Float64).fill_nan(None))
     place = pl.col("model").replace_strict(order, return_dtype=pl.Int32)
     dimension = pl.col("dimension").replace_strict({name: i for i, (name, _) in enumerate(dimensions)})
-    return Comparison(baseline, table.sort(dimension, place, "level"), forecasts[baseline])
+    return Comparison(baseline, table.sort(dimension, place, "level"), scored[baseline].rows.dress)
 
 
-def _on_common_rows(scored: dict[str, Scored], rows: str) -> dict[str, Scored]:
+def on_common_rows(scored: dict[str, Scored], rows: Rows = "same") -> dict[str, Scored]:
     keys = {model: _keys(each.rows) for model, each in scored.items()}
     (first, of_first), *others = keys.items()
     unlike = [model for model, table in others if not table.equals(of_first)]
@@ -156,12 +160,16 @@ def loss_by_lead(
 
     Every lead is averaged over the same targets where that is possible (see `leads` of `volatility`).
     """
-    names, levels = Names.of(schema, id=id, time=time, target=target), one_level(levels)
+    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
-    observed, found = read_actuals(actuals, names), []
-    for model, frame in models.items():
-        rows = read_forecasts(frame, names)
-        paths = trajectories_of(rows, actuals_of(rows, observed, missing), leads)
+    if not models:
+        raise ConfigError("there is no model; give {name: forecasts}")
+    observed, found, dress = read_actuals(actuals, names), [], Dress()
+    scored = on_common_rows({name: scored_rows(frame, observed, names, missing) for name, frame in models.items()})
+    for model, each in scored.items():
+        rows, dress = each.rows, each.rows.dress
+        paths = trajectories_of(rows, actuals_of(rows, observed, "raise"), leads)
+        assert paths is not None
         targets = paths.is_new.sum(axis=0)
         for level in levels:
             loss = pinball(paths.actual[:, None], rows.level(level)[paths.row], level)
@@ -173,4 +181,4 @@ def loss_by_lead(
                 for step in range(paths.horizon)
                 if targets[step]
             ]
-    return native(pl.DataFrame(found), next(iter(models.values())))
+    return dress.wear(pl.DataFrame(found))

@@ -20,37 +20,32 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from mqcast.data.dress import Dress
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema
-from mqcast.errors import ConfigError, DataError, SeriesLeftOutWarning
-from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
-from mqcast.evaluation.tables import (
-    Actuals,
-    Forecasts,
-    Names,
-    actuals_of,
-    columns_of,
-    ids_of,
-    native,
-    numbers_of,
-    read_actuals,
-    read_forecasts,
-)
+from mqcast.errors import ConfigError, DataError, DuplicateRowsError, SeriesLeftOutWarning
+from mqcast.evaluation.columns import columns_of, ids_of, numbers_of, one_of
+from mqcast.evaluation.slices import OVERALL, Slices, flattened
+from mqcast.evaluation.tables import Actuals, Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
 from mqcast.evaluation.trajectories import (
     CASES,
     Cdf,
     Chances,
     Leads,
     Trajectories,
-    has_negatives,
-    one_level,
+    levels_of,
+    negative_share,
     trajectories_of,
 )
 
 TARGETS_AT_A_TIME = 2**12
 RESAMPLES_AT_A_TIME = 64
 INTERVAL = (2.5, 97.5)
+OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "turns"), ("mqc", "sqpc")
 MEANS = ("mqc", "sqpc", "turns")
+MANY_ZEROS = 0.1  # announced quantiles of 0, a share of the targets beyond which V says little
+SAME = "judge both on the same rows, with the same settings"
+Zeros = Literal["keep", "drop"]
 
 
 def volatility(
@@ -64,7 +59,8 @@ def volatility(
     *,
     slices: Slices | None = None,
     leads: Leads = "auto",
-    missing: Literal["raise", "drop"] = "raise",
+    zeros: Zeros = "keep",
+    missing: Missing = "raise",
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -77,29 +73,34 @@ def volatility(
     cdf: "gamma", through two quantiles (the paper's); "quantiles", straight lines through all of them; or a function
     (revisions, values) → chances of demand up to the values, one a row, for a forecaster who knows its distribution.
 
+    zeros: "drop" leaves out, level by level, targets whose announced quantile is 0: of the chance of demand of 0 a few
+    quantiles know little (see docs).
+
     weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
     """
     names = Names.of(schema, id=id, time=time, target=target)
-    levels = one_level(levels)
-    if resamples < 1:
-        raise ConfigError(f"resamples is {resamples}; give 1 or more")
+    levels = levels_of(levels)
+    if not isinstance(resamples, int | np.integer) or resamples < 1:
+        raise ConfigError(f"resamples is {resamples!r}; give a whole number, 1 or more")
     table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
-    parts = [_Part(OVERALL, table), *(_Part(one.name, _rows_of(table, one)) for one in flattened(slices))]
+    one_of("zeros", zeros, Zeros)
+    settings = {"zeros": zeros, "cdf": "function" if callable(cdf) else cdf, "leads": leads, "seed": seed}
+    settings["weights"] = weights if weights is None or isinstance(weights, str) else "own"
+    chosen = flattened(slices)
     results = []
-    for part in parts:
-        actual = actuals_of(part.forecasts, observed, missing)
-        found = trajectories_of(part.forecasts, actual, leads)
-        chances = Chances(part.forecasts, levels, cdf, has_negatives(found.actual), revisions)
-        weight = _weights(weights, part.forecasts, found, observed, names)
-        results.append(_judge(part.name, chances, found, weight, resamples, seed))
-    return Volatility(results, has_slices=len(parts) > 1, like=revisions)
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    name: str
-    forecasts: Forecasts
+    for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in chosen)]:
+        found = None
+        if part.num_rows:
+            actual = actuals_of(part, observed, missing, may_be_none=part is not table)
+            found = trajectories_of(part, actual, leads, may_be_none=part is not table)
+        if found is None:
+            results.append(_Result.of_nothing(name, levels))
+            continue
+        chances = Chances(part, levels, cdf, negative_share(found.actual), revisions)
+        weight = _weights(weights, part, found, observed, names)
+        results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
+    return Volatility(results, settings, has_slices=bool(chosen), dress=table.dress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +110,24 @@ class _Result:
     slice: str
     levels: tuple[float, ...]
     ids: tuple[str, ...]
+    times: np.ndarray  # (targets,): their dates, item by item
     targets_of_item: np.ndarray  # (items,)
     resampled: np.ndarray  # (resamples, levels, steps + 1): V
     process: dict[str, np.ndarray]  # V, Q, U: (levels, steps + 1)
-    targets: np.ndarray  # (steps + 1,): how many stand behind each step
+    targets: np.ndarray  # (levels, steps + 1): how many stand behind each step
     means: dict[str, np.ndarray]  # (levels,)
     cases: Counter[str]
+
+    @classmethod
+    def of_nothing(cls, name: str, levels: tuple[float, ...]) -> "_Result":
+        """A slice without a target."""
+        nothing = np.full((len(levels), 1), np.nan)
+        means = {str(name): nothing[:, 0] for name in (*OF_TARGETS, *OF_REVISIONS)}
+        process = {name: nothing for name in ("V", "Q", "U")}  # noqa: C420
+        none = np.zeros(0, np.int64)
+        return cls(
+            name, levels, (), none, none, nothing[None], process, np.zeros(nothing.shape, np.int64), means, Counter()
+        )
 
     @property
     def has_interval(self) -> bool:
@@ -138,11 +151,12 @@ class Volatility:
               U = V + (1 - 2 p_0)(p_j - p_0); V and U differ by the error of calibration.
     summary   level, excess (V at the outcome), lo, hi, reading, coverage (how often demand was at most τ), announced
               (the chance given to that at first), mqc and sqpc (mean size of a revision, in units and as a share of the
-              mean of both), turns (changes of direction a target), items, targets, and the cases of CASES.
+              mean of both), turns (changes of direction a target), items, targets, announced_0 (share of targets whose
+              announced quantile is 0), and the cases of CASES.
     """
 
-    def __init__(self, results: list[_Result], *, has_slices: bool, like: Any):
-        self._results, self._has_slices, self._like = results, has_slices, like
+    def __init__(self, results: list[_Result], settings: dict[str, Any], *, has_slices: bool, dress: Dress):
+        self._results, self._settings, self._has_slices, self._dress = results, settings, has_slices, dress
 
     @property
     def process(self) -> Any:
@@ -158,25 +172,25 @@ class Volatility:
         It is null where the baseline's own interval covers 0: there is nothing to reduce. `difference`, of the absolute
         values, is always there. `mean_reduction` is the same for the mean of |V| over the steps.
         """
-        pairs = list(zip(self._results, baseline._results, strict=False))
-        if len(self._results) != len(baseline._results):
-            raise ConfigError("the baseline has other slices; judge both with the same slices=")
+        if not isinstance(baseline, Volatility):
+            raise ConfigError(f"the baseline is a {type(baseline).__name__}; give what volatility(…) returned for it")
+        unlike = [name for name, value in self._settings.items() if baseline._settings[name] != value]
+        if unlike or len(self._results) != len(baseline._results):
+            raise ConfigError(f"the baseline was judged with other {', '.join(unlike) or 'slices'}; {SAME}")
+        pairs = zip(self._results, baseline._results, strict=True)
         return self._table([row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)])
 
     def __repr__(self) -> str:
-        return f"Volatility\n{pl.DataFrame([row for result in self._results for row in _summary_rows(result)])}"
+        rows = [row for result in self._results for row in _summary_rows(result)]
+        shown = ["slice"] if self._has_slices else []
+        shown += ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
+        with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=-1, fmt_str_lengths=60):
+            return f"Volatility (V at the outcome, 95 % interval)\n{pl.DataFrame(rows).select(shown)}"
 
     def _table(self, rows: list[dict[str, Any]]) -> Any:
         table = pl.DataFrame(rows, infer_schema_length=None)
-        table = table.with_columns(pl.col(pl.Null).cast(pl.Float64))
-        return native(table if self._has_slices else table.drop("slice"), self._like)
-
-
-def _rows_of(forecasts: Forecasts, one: Slice) -> Forecasts:
-    rows = one.rows(forecasts)
-    if not rows.any():
-        raise DataError(f"no forecast belongs to the slice {one.name!r}", "leave it out, or see its dates and names")
-    return forecasts.where(rows)
+        table = table.with_columns(pl.col(pl.Null).cast(pl.Float64)).with_columns(pl.col(pl.Float64).fill_nan(None))
+        return self._dress.wear(table if self._has_slices else table.drop("slice"))
 
 
 def _weights(
@@ -206,10 +220,16 @@ def _weights(
             )
         return _checked_weights(np.nan_to_num(of_item)[found.item], forecasts, found)
     if isinstance(weights, Mapping):
-        of_id = {str(key): float(value) for key, value in weights.items()}
+        try:
+            of_id = {str(key): float(value) for key, value in weights.items()}
+        except (TypeError, ValueError):
+            raise ConfigError("weights holds what is no number; give {id: weight}") from None
     else:
         columns = columns_of(weights, [names.id, "weight"], "the weights")
         ids, item = ids_of(columns[names.id], names.id, "the weights")
+        if len(item) > len(ids):
+            twice = ids[int(np.bincount(item).argmax())]
+            raise DuplicateRowsError("two weights of one item", "keep one row an item", series=twice)
         of_id = dict(zip((ids[i] for i in item), numbers_of(columns["weight"], "weight", "the weights"), strict=True))
     of_item = np.array([of_id.get(name, np.nan) for name in forecasts.ids])
     return _checked_weights(of_item[found.item], forecasts, found)
@@ -226,7 +246,13 @@ def _checked_weights(weight: np.ndarray, forecasts: Forecasts, found: Trajectori
 
 
 def _judge(
-    name: str, chances: Chances, found: Trajectories, weight: np.ndarray | None, resamples: int, seed: int
+    name: str,
+    chances: Chances,
+    found: Trajectories,
+    weight: np.ndarray | None,
+    resamples: int,
+    seed: int,
+    drop_zeros: bool,
 ) -> _Result:
     """Sums over the targets of each item; then means, over items and over resampled items."""
     present, place = np.unique(found.item, return_inverse=True)
@@ -236,24 +262,16 @@ def _judge(
 
     def work(bound: tuple[int, int]) -> "_Sums":
         begin, end = bound
-        part = found.part(begin, end)
         weigh = np.ones(end - begin) if weight is None else weight[begin:end]
-        return _sums_of(chances, part, weigh, place[begin:end])
+        return _sums_of(chances, found.part(begin, end), weigh, place[begin:end], drop_zeros)
 
     for more in ordered_map(work, bounds):
         sums.add(more)
     process, means = sums.means()
-    return _Result(
-        name,
-        chances.levels,
-        tuple(chances.forecasts.ids[i] for i in present),
-        np.bincount(place),
-        sums.resampled(resamples, seed),
-        process,
-        sums.targets,
-        means,
-        sums.cases,
-    )
+    ids = tuple(chances.forecasts.ids[i] for i in present)
+    by_item, resampled = np.bincount(place), sums.resampled(resamples, seed)
+    levels = chances.levels
+    return _Result(name, levels, ids, found.time, by_item, resampled, process, sums.targets, means, sums.cases)
 
 
 class _Sums:
@@ -262,11 +280,11 @@ class _Sums:
     def __init__(self, num_items: int, num_levels: int, num_steps: int, first_item: int = 0):
         self.first_item = first_item
         self.v = np.zeros((num_items, num_levels, num_steps))
-        self.weight = np.zeros((num_items, num_steps))
-        self.targets = np.zeros(num_steps, np.int64)
+        self.weight = np.zeros((num_items, num_levels, num_steps))
+        self.targets = np.zeros((num_levels, num_steps), np.int64)
         self.totals: dict[str, np.ndarray] = {name: np.zeros((num_levels, num_steps)) for name in ("Q", "U")}
-        self.totals |= {name: np.zeros(num_levels) for name in ("coverage", "announced", *MEANS)}
-        self.num_targets = self.num_revisions = 0.0
+        self.totals |= {name: np.zeros(num_levels) for name in (*OF_TARGETS, *OF_REVISIONS)}
+        self.num_targets, self.num_revisions = np.zeros(num_levels), np.zeros(num_levels)
         self.cases: Counter[str] = Counter()
 
     def add(self, other: "_Sums") -> None:
@@ -285,43 +303,46 @@ class _Sums:
         with np.errstate(invalid="ignore", divide="ignore"):
             process = {"V": self.v.sum(axis=0) / weight}
             process |= {name: self.totals[name] / weight for name in ("Q", "U")}
-            means = {name: self.totals[name] / self.num_targets for name in ("coverage", "announced", "turns")}
-            means |= {name: self.totals[name] / self.num_revisions for name in ("mqc", "sqpc")}
+            means = {name: self.totals[name] / self.num_targets for name in OF_TARGETS}
+            means |= {name: self.totals[name] / self.num_revisions for name in OF_REVISIONS}
         return process, means
 
     def resampled(self, resamples: int, seed: int) -> np.ndarray:
         """(resamples, levels, steps): V of as many items, drawn with replacement; the same draws for every model."""
         num_items, draws = len(self.v), np.random.default_rng(seed)
-        flat, found = self.v.reshape(num_items, -1), []
+        v, weight, found = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
         for begin in range(0, resamples, RESAMPLES_AT_A_TIME):
             size = min(RESAMPLES_AT_A_TIME, resamples - begin)
             drawn = draws.integers(0, num_items, (size, num_items)) + np.arange(size)[:, None] * num_items
             times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(float)
             with np.errstate(invalid="ignore", divide="ignore"):
-                found.append((times @ flat).reshape(size, *self.v.shape[1:]) / (times @ self.weight)[:, None])
+                found.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
         return np.concatenate(found)
 
 
-def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray) -> _Sums:
+def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray, drop_zeros: bool) -> _Sums:
     """`place`: which item each target belongs to, rising."""
     sums = _Sums(int(place[-1] - place[0]) + 1, len(chances.levels), part.horizon + 1, int(place[0]))
-    p, quantiles, _ = chances.process(part, sums.cases)
-    begun = np.pad(part.has_begun, ((0, 0), (0, 1)), constant_values=True) * weight[:, None]
+    p, quantiles, tau = chances.process(part, sums.cases)
+    is_zero = (tau <= 0) & chances.from_zero
+    counts = ~is_zero if drop_zeros else np.ones_like(is_zero)  # (levels, targets)
+    weights = weight * counts
+    begun = np.pad(part.has_begun, ((0, 0), (0, 1)), constant_values=True)
+    weighs = weights[..., None] * begun
     v, q, u = martingale(p)
     begins = np.flatnonzero(np.diff(place, prepend=-1))
     at = place[begins] - place[0]
-    sums.v[at] = np.add.reduceat(v * begun, begins, axis=1).transpose(1, 0, 2)
-    sums.weight[at] = np.add.reduceat(begun, begins, axis=0)
-    sums.targets += [*np.count_nonzero(part.has_begun, axis=0), len(part)]
-    sums.totals["Q"] += (q * begun).sum(axis=1)
-    sums.totals["U"] += (u * begun).sum(axis=1)
-    sums.totals["coverage"] += p[..., -1] @ weight
-    sums.totals["announced"] += p[..., 0] @ weight
-    sums.num_targets += weight.sum()
+    sums.v[at] = np.add.reduceat(v * weighs, begins, axis=1).transpose(1, 0, 2)
+    sums.weight[at] = np.add.reduceat(weighs, begins, axis=1).transpose(1, 0, 2)
+    sums.targets += (counts[..., None] & begun).sum(axis=1)
+    sums.totals["Q"] += (q * weighs).sum(axis=1)
+    sums.totals["U"] += (u * weighs).sum(axis=1)
     is_revision = part.is_new[:, 1:] & part.has_begun[:, :-1]
-    sums.num_revisions += is_revision.sum(axis=1) @ weight
-    for name, values in revision_sizes(quantiles, is_revision).items():
-        sums.totals[name] += values @ weight
+    of_targets = {"coverage": p[..., -1], "announced": p[..., 0], "announced_0": is_zero}
+    for name, values in (of_targets | revision_sizes(quantiles, is_revision)).items():
+        sums.totals[name] += (values * weights).sum(axis=1)
+    sums.num_targets += weights.sum(axis=1)
+    sums.num_revisions += (weights * is_revision.sum(axis=1)).sum(axis=1)
     return sums
 
 
@@ -348,14 +369,15 @@ def revision_sizes(quantiles: np.ndarray, is_revision: np.ndarray) -> dict[str, 
 
 def _process_rows(result: _Result) -> list[dict[str, Any]]:
     lo, hi = result.interval(result.resampled)
-    last = len(result.targets) - 1
+    last = result.targets.shape[1] - 1
     return [
         {"slice": result.slice, "level": level, "step": step, "lead": last - step}
         | {"V": result.process["V"][i, step], "lo": lo[i, step], "hi": hi[i, step]}
-        | {"Q": result.process["Q"][i, step], "U": result.process["U"][i, step], "targets": int(result.targets[step])}
+        | {name: result.process[name][i, step] for name in ("Q", "U")}
+        | {"targets": int(result.targets[i, step])}
         for i, level in enumerate(result.levels)
         for step in range(last + 1)
-        if result.targets[step]
+        if result.targets[i, step]
     ]
 
 
@@ -363,15 +385,22 @@ def _summary_rows(result: _Result) -> list[dict[str, Any]]:
     lo, hi = result.interval(result.resampled[..., -1])
     return [
         {"slice": result.slice, "level": level, "excess": result.excess[i], "lo": lo[i], "hi": hi[i]}
-        | {"reading": _reading(lo[i], hi[i])}
+        | {"reading": _reading(result, i, lo[i], hi[i])}
         | {name: result.means[name][i] for name in ("coverage", "announced", *MEANS)}
-        | {"items": len(result.ids), "targets": int(result.targets[-1])}
+        | {"items": len(result.ids), "targets": int(result.targets[i, -1])}
+        | {"announced_0": result.means["announced_0"][i]}
         | {name: result.cases[name] for name in CASES}
         for i, level in enumerate(result.levels)
     ]
 
 
-def _reading(lo: float, hi: float) -> str:
+def _reading(result: _Result, i: int, lo: float, hi: float) -> str:
+    if not result.targets[i, -1]:
+        return "no target"
+    if result.means["announced_0"][i] > MANY_ZEROS:
+        return f"says little: {result.means['announced_0'][i]:.0%} announced 0"
+    if not result.has_interval:
+        return "one item: no interval"
     if lo > 0:
         return "over-reaction"
     return "under-reaction" if hi < 0 else "not told from 0"
@@ -379,6 +408,8 @@ def _reading(lo: float, hi: float) -> str:
 
 def _reduction_rows(mine: _Result, theirs: _Result) -> list[dict[str, Any]]:
     _check_pair(mine, theirs)
+    if not mine.ids:
+        return []
     both = (np.abs(mine.resampled), np.abs(theirs.resampled))
     with np.errstate(invalid="ignore", divide="ignore"):
         lo, hi = mine.interval(1 - both[0][..., -1] / both[1][..., -1])
@@ -409,13 +440,14 @@ def _mean_size(v: np.ndarray) -> np.ndarray:
 
 
 def _check_pair(mine: _Result, theirs: _Result) -> None:
-    remedy = "judge both on the same rows, with the same settings"
     if (mine.slice, mine.levels, len(mine.resampled)) != (theirs.slice, theirs.levels, len(theirs.resampled)):
-        raise ConfigError(f"the baseline was judged with other levels, slices or resamples; {remedy}")
+        raise ConfigError(f"the baseline was judged with other levels, slices or resamples; {SAME}")
     if mine.ids != theirs.ids:
         other = sorted(set(mine.ids) ^ set(theirs.ids))[0]
-        raise DataError("only one of the two forecasters has it", remedy, series=other)
+        raise DataError("only one of the two forecasters has it", SAME, series=other)
     unlike = np.flatnonzero(mine.targets_of_item != theirs.targets_of_item)
     if unlike.size:
         counts = (mine.targets_of_item[unlike[0]], theirs.targets_of_item[unlike[0]])
-        raise DataError(f"{counts[0]} targets here, {counts[1]} in the baseline", remedy, series=mine.ids[unlike[0]])
+        raise DataError(f"{counts[0]} targets here, {counts[1]} in the baseline", SAME, series=mine.ids[unlike[0]])
+    if not np.array_equal(mine.times, theirs.times):
+        raise DataError("the two forecast other dates", SAME)

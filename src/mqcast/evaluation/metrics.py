@@ -2,34 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from mqcast.config import nearest
-from mqcast.data.frequency import DAY, HOUR, WEEK, Frequency
+from mqcast.data.dress import Dress
+from mqcast.data.frequency import season_of
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
 from mqcast.errors import ConfigError, MissingColumnError
+from mqcast.evaluation.columns import columns_of, distinct, places
 from mqcast.evaluation.slices import OVERALL, Slices, attribute, flattened
 from mqcast.evaluation.tables import (
     Actuals,
+    Crossing,
     Forecasts,
+    Missing,
     Names,
     actuals_of,
-    columns_of,
     crossings,
-    distinct,
-    native,
-    places,
     read_actuals,
     read_forecasts,
-    text_ids,
 )
-
-Missing = Literal["raise", "drop"]
-SEASONS = {HOUR: 24, DAY: 7, WEEK: 52}
 
 
 def evaluate(
@@ -41,7 +37,7 @@ def evaluate(
     static: Any = None,
     season: int | None = None,
     missing: Missing = "raise",
-    crossing: Literal["allow", "raise"] = "allow",
+    crossing: Crossing = "allow",
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -69,17 +65,19 @@ def evaluate(
     if not models:
         raise ConfigError("there is no model; give {name: forecasts}")
     observed, chosen = read_actuals(actuals, names), flattened(slices)
+    taken = {"model": isinstance(forecasts, Mapping), "slice": bool(chosen)}
+    if clash := [name for name in by if taken.get(name)]:
+        raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
     scales = _Scales(observed, season)
-    found = []
+    found, dress = [], Dress()
     for model, frame in models.items():
         scored = scored_rows(frame, observed, names, missing, crossing)
-        keys = [_group(name, scored.rows, frame, static) for name in by]
-        for name, rows in [(OVERALL, None), *((one.name, one.rows(scored.rows)) for one in chosen)]:
+        keys, dress = [_group(name, scored.rows, frame, static) for name in by], scored.rows.dress
+        for name, rows in [(OVERALL, None), *((one.name, one.of(scored.rows)) for one in chosen)]:
             table = _metrics(scored, keys, rows, scales)
-            lead = {"model": model} if model else {}
-            lead |= {"slice": name} if chosen else {}
+            lead = ({"model": model} if taken["model"] else {}) | ({"slice": name} if chosen else {})
             found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
-    return native(pl.concat(found, how="diagonal_relaxed"), next(iter(models.values())))
+    return dress.wear(pl.concat(found, how="diagonal_relaxed"), names.id)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +97,7 @@ class _Group:
     labels: pl.Series
 
 
-def scored_rows(
-    frame: Any, actuals: Actuals, names: Names, missing: Missing, crossing: Literal["allow", "raise"]
-) -> Scored:
+def scored_rows(frame: Any, actuals: Actuals, names: Names, missing: Missing, crossing: Crossing = "allow") -> Scored:
     rows = read_forecasts(frame, names, crossing=crossing)
     actual = actuals_of(rows, actuals, missing)[rows.trajectory]
     known = ~np.isnan(actual)
@@ -113,23 +109,25 @@ def _group(name: str, rows: Forecasts, frame: Any, static: Any) -> _Group:
     if name in ("horizon", "lead", called.horizon):
         return _Group(name, rows.lead, pl.Series(np.arange(rows.lead.max() + 1, dtype=np.int32)))
     if name in (called.cutoff, called.time):
-        times = pl.Series(rows.cutoff if name == called.cutoff else rows.time)
-        labels = times.unique().sort()
-        return _Group(name, np.searchsorted(labels.to_numpy(), times.to_numpy()), labels.cast(pl.Datetime("us")))
+        times = rows.cutoff if name == called.cutoff else rows.time
+        dates = distinct(times)
+        return _Group(name, places(times, dates), rows.clock.dates(dates))
     if name == called.id:
         return _Group(name, rows.item, pl.Series(rows.ids))
+    names = open_source(frame, "the forecasts").names
     if static is not None and name in open_source(static, "the static table").names:
         value_of = attribute(static, name, called)
-        texts = [value_of.get(series, "(missing)") for series in rows.ids]
-        codes = np.unique(texts, return_inverse=True)[1][rows.item]
-    elif name in (columns := open_source(frame, "the forecasts").names):
-        texts, codes = text_ids(columns_of(frame, [name], "the forecasts")[name])
-        texts = ["(missing)" if text is None else text for text in [*texts, None]]
-        codes = np.unique(texts, return_inverse=True)[1][rows.from_frame(codes)]
-    else:
-        options = ["horizon", called.cutoff, called.time, called.id, *columns]
-        raise MissingColumnError(f"there is nothing to group by called {name!r}{nearest(name, options)}; see `static=`")
-    return _Group(name, codes, pl.Series(np.unique(texts)))
+        texts = pl.Series([value_of.get(series, "(missing)") for series in rows.ids])
+        labels = texts.unique().sort()
+        return _Group(name, np.asarray(labels.search_sorted(texts))[rows.item], labels)
+    if name in names:
+        values = pl.Series(columns_of(frame, [name], "the forecasts")[name])
+        values = values.cast(pl.String) if values.dtype == pl.Categorical else values
+        labels = values.unique().sort()
+        place = values.rank("dense").cast(pl.Int64) - 1 + labels.null_count()
+        return _Group(name, rows.from_frame(place.fill_null(0).to_numpy()), labels)
+    options = ["horizon", called.cutoff, called.time, called.id, *names]
+    raise MissingColumnError(f"there is nothing to group by called {name!r}{nearest(name, options)}; see `static=`")
 
 
 def _metrics(scored: Scored, keys: list[_Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
@@ -209,14 +207,15 @@ def _pairs(levels: tuple[float, ...]) -> list[tuple[float, float]]:
 
 
 class _Scales:
-    """The mean seasonal difference |y_t - y_{t-m}| of each series up to a cutoff, by the dates that any series has."""
+    """The mean seasonal difference |y_t - y_{t-m}| of each series up to a cutoff."""
 
     def __init__(self, actuals: Actuals, season: int | None):
-        self.actuals, self.season = actuals, season or _season(actuals.dates)
-        ids = np.arange(len(actuals.ids))
-        before = np.searchsorted(actuals.dates, actuals.time) - self.season
-        row = actuals.find(actuals.ids, ids[actuals.item], actuals.dates[np.maximum(before, 0)])
-        difference = np.where((before >= 0) & (row >= 0), np.abs(actuals.value - actuals.value[row]), np.nan)
+        if season is not None and (not isinstance(season, int | np.integer) or season < 1):
+            raise ConfigError(f"season is {season!r}; give a whole number of steps, 1 or more")
+        steps = season or (season_of(actuals.frequency) if actuals.frequency else 1)
+        self.actuals = actuals
+        row = actuals.find(actuals.ids, actuals.item, actuals.before(actuals.time, steps))
+        difference = np.where(row >= 0, np.abs(actuals.value - actuals.value[row]), np.nan)
         self.sums = np.concatenate([[0.0], np.nancumsum(difference)])
         self.counts = np.concatenate([[0], np.cumsum(~np.isnan(difference))])
 
@@ -233,15 +232,3 @@ class _Scales:
         last = np.searchsorted(self.actuals.keys, np.maximum(own, 0) * len(self.actuals.dates) + dates)
         mean = ratio(self.sums[last] - self.sums[first], self.counts[last] - self.counts[first])
         return np.where((own >= 0) & (mean > 0), mean, np.nan)[place]
-
-
-def _season(dates: np.ndarray) -> int:
-    """Steps a season, by custom: a day of hours, a week of days, a year of weeks, months or quarters."""
-    if len(dates) < 3:
-        return 1
-    frequency = Frequency.infer(dates)
-    if frequency.unit == "business":
-        return 5
-    if frequency.unit == "month":
-        return max(1, 12 // frequency.size)
-    return SEASONS.get(frequency.size, DAY // frequency.size if frequency.sub_daily else 1)

@@ -8,10 +8,13 @@ import polars as pl
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
+from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
-from mqcast.evaluation.tables import Names, actuals_of, native, read_actuals, read_forecasts
-from mqcast.evaluation.trajectories import Cdf, Chances, Leads, has_negatives, trajectories_of
+from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.trajectories import Cdf, Chances, Leads, negative_share, trajectories_of
 
+Rank = Literal["excess", "units"]
+Per = Literal["target", "item"]
 RANKINGS = {"excess": "excess", "units": "back_and_forth"}
 
 
@@ -21,8 +24,8 @@ def exceptions(
     level: float = 0.5,
     top: int | None = 50,
     *,
-    rank: Literal["excess", "units"] = "excess",
-    per: Literal["target", "item"] = "target",
+    rank: Rank = "excess",
+    per: Per = "target",
     cdf: Cdf = "gamma",
     leads: Leads = "available",
     id: str | None = None,
@@ -43,26 +46,36 @@ def exceptions(
     rank="units" goes by back_and_forth, where high sellers come first. per="item" adds up an item's targets (excess:
     their mean).
     """
-    if rank not in RANKINGS or per not in ("target", "item"):
-        raise ConfigError(f"rank is {rank!r} and per {per!r}; give 'excess' or 'units', and 'target' or 'item'")
+    one_of("rank", rank, Rank)
+    one_of("per", per, Per)
+    if top is not None and top < 1:
+        raise ConfigError(f"top is {top}; give how many to list, or None for all")
     names = Names.of(schema, id=id, time=time, target=target)
     rows = read_forecasts(revisions, names)
     actual = np.full(len(rows.begins), np.nan)
     if actuals is not None:
-        actual = actuals_of(rows, read_actuals(actuals, names), "drop")
+        actual = actuals_of(rows, read_actuals(actuals, names), "drop", may_be_none=True)
     paths = trajectories_of(rows, actual, leads, unrealised=True)
-    negative = has_negatives(rows.quantiles) if np.isnan(actual).all() else has_negatives(actual)
-    p, quantiles, _ = Chances(rows, (level,), cdf, negative, revisions).process(paths, Counter())
-    p[..., -1] = np.where(np.isnan(p[..., -1]), p[..., -2], p[..., -1])
-    q, change = quantiles[0], np.diff(quantiles[0], axis=1)
+    assert paths is not None
+    q = rows.level(level)[paths.row]
+    quantiles, change = q[None], np.diff(q, axis=1)
+    excess = np.full(len(paths), np.nan)
+    if len(rows.levels) > 1 or callable(cdf):
+        shown = rows.level(level) if np.isnan(actual).all() else actual
+        chances = Chances(rows, (rows.levels[rows.place_of(level)],), cdf, negative_share(shown), revisions)
+        p, _, _ = chances.process(paths, Counter())
+        p[..., -1] = np.where(np.isnan(p[..., -1]), p[..., -2], p[..., -1])
+        excess = martingale(p)[0][0, :, -1]
+    elif rank == "excess":
+        raise ConfigError("one quantile a forecast does not tell a distribution; give two levels, or rank='units'")
     largest = np.abs(change).argmax(axis=1)
     at = np.arange(len(q))
     sizes = revision_sizes(quantiles, paths.has_begun[:, :-1])
     table = pl.DataFrame(
         {
             names.id: pl.Series(rows.ids, dtype=pl.String).gather(paths.item),
-            names.time: pl.Series(paths.time).cast(pl.Datetime("us")),
-            "excess": martingale(p)[0][0, :, -1],
+            names.time: rows.clock.dates(paths.time),
+            "excess": pl.Series(excess).fill_nan(None),
             "back_and_forth": sizes["mqc"][0] - np.abs(q[:, -1] - q[:, 0]),
             "moved": sizes["mqc"][0],
             "turns": sizes["turns"][0].astype(np.int64),
@@ -72,7 +85,7 @@ def exceptions(
             "highest": q.max(axis=1),
             "actual": pl.Series(paths.actual).fill_nan(None),
             "largest": change[at, largest],
-            "revised_at": pl.Series(rows.cutoff[paths.row[at, largest + 1]]).cast(pl.Datetime("us")),
+            "revised_at": rows.clock.dates(rows.cutoff[paths.row[at, largest + 1]]),
             "forecasts": paths.is_new.sum(axis=1),
         }
     )
@@ -82,4 +95,4 @@ def exceptions(
         )
     ties = [names.id] if per == "item" else [names.id, names.time]
     order = table.sort(RANKINGS[rank], *ties, descending=[True] + [False] * len(ties))
-    return native(order if top is None else order.head(top), revisions)
+    return rows.dress.wear(order if top is None else order.head(top), names.id)

@@ -11,6 +11,7 @@
 Each function gives one slice or several; lists of lists are fine wherever `slices=` is asked for.
 """
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +19,22 @@ from typing import Any
 import numpy as np
 
 from mqcast.config import nearest
+from mqcast.data.frequency import DAY
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
-from mqcast.evaluation.tables import (
-    Forecasts,
-    Keyed,
-    Names,
+from mqcast.evaluation.columns import (
     columns_of,
     distinct,
+    frequency_of,
     ids_of,
     numbers_of,
-    read_actuals,
+    same_clock,
     sorting,
     steps_between,
     text_ids,
     times_of,
 )
+from mqcast.evaluation.tables import Forecasts, Keyed, Names, read_actuals
 
 OVERALL = "Overall"
 
@@ -44,6 +45,12 @@ class Slice:
 
     name: str
     rows: Callable[[Forecasts], np.ndarray]
+
+    def of(self, forecasts: Forecasts) -> np.ndarray:
+        found = np.asarray(self.rows(forecasts))
+        if found.shape != (forecasts.num_rows,) or found.dtype != bool:
+            raise ConfigError(f"slice {self.name!r} gave {found.dtype} {found.shape}; give true or false a row")
+        return found
 
 
 Slices = Slice | Iterable["Slices"]
@@ -78,9 +85,12 @@ def ramp_down(
     time: str | None = None,
 ) -> Slice:
     """Targets in the first periods after a peak, other than peaks themselves. Events as for `peaks`."""
-    dates = distinct(np.concatenate(list(_event_dates(events, columns, time).values())))
+    given = list(_event_dates(events, columns, time).values())
 
     def rows(forecasts: Forecasts) -> np.ndarray:
+        dates = distinct(np.concatenate([_targets_on(days, forecasts) for days in given] or [np.zeros(0, np.int64)]))
+        if not len(dates):
+            return np.zeros(forecasts.num_rows, bool)
         grid = distinct(np.concatenate([distinct(forecasts.time), distinct(forecasts.cutoff), dates]))
         last = np.searchsorted(dates, forecasts.time, side="right") - 1
         since = steps_between(dates[np.maximum(last, 0)], forecasts.time, grid)
@@ -110,14 +120,15 @@ def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, *
 
 def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
     """Targets in which a promotion ran: one slice a flag column of a frame with ids and dates."""
-    called = Names.of(**names)
+    called, columns = Names.of(**names), [columns] if isinstance(columns, str) else list(columns)
     table = columns_of(frame, [called.id, called.time, *columns], "the promotions")
     ids, item = ids_of(table[called.id], called.id, "the promotions")
-    time = times_of(table[called.time], called.time, "the promotions")
+    times, clock = times_of({called.time: table[called.time]}, "the promotions")
+    time = times[called.time]
     order, found = sorting(ids, item, time, "the promotions"), []
     for name in columns:
         flag = (np.nan_to_num(numbers_of(table[name], name, "the promotions")) != 0)[order]
-        found.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag]))))
+        found.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
     return found
 
 
@@ -145,10 +156,14 @@ def short_horizons(leads: int, *, name: str | None = None) -> Slice:
 
 def demand_deciles(actuals: Any, groups: int = 10, **names: Any) -> list[Slice]:
     """Items by their mean demand up to their first cutoff, in groups of like number; the last sells most."""
+    if groups < 2:
+        raise ConfigError(f"groups is {groups}; give 2 or more")
     table = read_actuals(actuals, Names.of(**names))
 
     def rows(forecasts: Forecasts, group: int) -> np.ndarray:
-        mean = table.known_mean(forecasts.ids, forecasts.first_cutoffs())
+        mean = np.full(len(forecasts.ids), np.nan)
+        present = np.unique(forecasts.item)
+        mean[present] = table.known_mean(forecasts.ids, forecasts.first_cutoffs())[present]
         if np.isnan(mean).all():
             raise DataError("no item has demand up to its first cutoff", "give actuals that reach back before it")
         rank = np.argsort(np.argsort(mean, kind="stable"), kind="stable")
@@ -189,11 +204,34 @@ def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
 
 
 def _on(dates: np.ndarray) -> Callable[[Forecasts], np.ndarray]:
-    return lambda forecasts: np.isin(forecasts.time, dates)
+    return lambda forecasts: np.isin(forecasts.time, _targets_on(dates, forecasts))
+
+
+def _targets_on(dates: np.ndarray, forecasts: Forecasts) -> np.ndarray:
+    """The target dates whose period holds one of these days: the hours of the day, the week or month around it.
+
+    A week, and a month named by its last day, is named by its end; other periods by their beginning.
+    """
+    targets = distinct(forecasts.time)
+    frequency = frequency_of(forecasts.item[forecasts.begins], forecasts.time[forecasts.begins])
+    if frequency is not None and frequency.sub_daily:
+        walls, days = forecasts.clock.wall(targets), dates[dates % DAY == 0]
+        return targets[np.isin(walls // DAY, days // DAY) | np.isin(walls, dates)]
+    if frequency is None or np.isin(dates, targets).all():
+        return dates
+    longest = frequency.size if frequency.unit == "fixed" else 31 * DAY * max(1, frequency.size)
+    if frequency.stamp == "end":
+        place = np.searchsorted(targets, dates)
+        near = targets[np.minimum(place, len(targets) - 1)]
+        return near[(place < len(targets)) & (near - dates < longest)]
+    place = np.searchsorted(targets, dates, side="right") - 1
+    near = targets[np.maximum(place, 0)]
+    return near[(place >= 0) & (dates - near < longest)]
 
 
 def _among(keyed: Keyed) -> Callable[[Forecasts], np.ndarray]:
     def rows(forecasts: Forecasts) -> np.ndarray:
+        same_clock(forecasts.clock, keyed.clock, "the forecasts", "the promotions")
         begins = forecasts.begins
         found = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
         return found[forecasts.trajectory]
@@ -208,8 +246,9 @@ def _event_dates(events: Any, columns: Sequence[str] | None, time: str | None) -
     if columns is None:
         raise ConfigError("an event table needs columns=: the flags whose dates are peaks")
     time = time or "ds"
+    columns = [columns] if isinstance(columns, str) else list(columns)
     table = columns_of(events, [time, *columns], "the event table")
-    times = times_of(table[time], time, "the event table")
+    times = times_of({time: table[time]}, "the event table")[0][time]
     found = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
     return {name: distinct(times[flag]) for name, flag in found.items()}
 
@@ -224,7 +263,11 @@ def _times(dates: Any, name: str) -> np.ndarray:
     """Microseconds of a date or of several, in any usual form."""
     listed = [dates] if isinstance(dates, str) or not isinstance(dates, Iterable) else list(dates)
     try:
-        return distinct(np.array([np.datetime64(date) for date in listed], "M8[us]").astype(np.int64))
-    except ValueError:
+        plain = [date.replace(tzinfo=None) if isinstance(date, dt.datetime) else date for date in listed]
+        found = np.array([np.datetime64(date) for date in plain], "M8[us]")
+        if np.isnat(found).any():
+            raise ValueError
+        return distinct(found.astype(np.int64))
+    except (TypeError, ValueError):
         shown = ", ".join(str(date) for date in listed[:3])
         raise ConfigError(f"event {name!r}: {shown} … are no dates; give dates such as '2024-11-29'") from None

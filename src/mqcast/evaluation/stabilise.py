@@ -6,6 +6,7 @@ over-react; where they do not, it makes them worse. `trade_off` shows which.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -14,10 +15,11 @@ import polars as pl
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
+from mqcast.evaluation.comparison import on_common_rows
 from mqcast.evaluation.martingale import volatility
-from mqcast.evaluation.metrics import Missing, evaluate, pinball
-from mqcast.evaluation.tables import Forecasts, Names, actuals_of, native, read_actuals, read_forecasts
-from mqcast.evaluation.trajectories import Cdf, Leads, one_level
+from mqcast.evaluation.metrics import evaluate, pinball, scored_rows
+from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
 
 LARGEST_GAIN, GAIN_STEPS = 2.0, 24
 GOLDEN = (np.sqrt(5) - 1) / 2
@@ -35,8 +37,8 @@ def ensemble(
 
     Targets with fewer earlier forecasts take those there are. No later forecast is used.
     """
-    if over < 1:
-        raise ConfigError(f"over is {over}; give 1 or more")
+    if not isinstance(over, int | np.integer) or over < 1:
+        raise ConfigError(f"over is {over!r}; give a whole number, 1 or more")
     rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
     since = np.arange(rows.num_rows) - rows.begins[rows.trajectory]
     total, count = rows.quantiles.copy(), np.minimum(since + 1, over)
@@ -130,7 +132,12 @@ def trade_off(
     schema: Schema | None = None,
 ) -> Any:
     """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns."""
-    called, levels, found = Names.of(schema, id=id, time=time, target=target), one_level(levels), []
+    if not isinstance(forecasts, Mapping) or not forecasts:
+        raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
+    called, levels, found = Names.of(schema, id=id, time=time, target=target), levels_of(levels), []
+    observed = read_actuals(actuals, called)
+    scored = {name: scored_rows(frame, observed, called, missing) for name, frame in forecasts.items()}
+    dress = next(iter(on_common_rows(scored).values())).rows.dress
     names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
     settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
     for name, frame in forecasts.items():
@@ -141,9 +148,8 @@ def trade_off(
             kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
             found.append({"name": name, "level": row["level"], "loss": loss} | kept)
     table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))
-    return native(
-        table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative")),
-        next(iter(forecasts.values())),
+    return dress.wear(
+        table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative"))
     )
 
 
@@ -178,9 +184,8 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
 
 def _with_quantiles(frame: Any, rows: Forecasts, quantiles: np.ndarray) -> Any:
     """The caller's frame with other quantiles, all else as it was."""
-    if isinstance(frame, str) or not hasattr(frame, "columns"):
-        frame = pl.read_parquet(frame)
-    table: Any = nw.from_native(frame, eager_only=True)
+    table: Any = nw.from_native(pl.read_parquet(frame) if isinstance(frame, str | Path) else frame)
+    table = table.collect() if isinstance(table, nw.LazyFrame) else table
     values, kind = rows.to_frame(quantiles), table.implementation
     found = (nw.new_series(name, values[:, i], backend=kind) for i, name in enumerate(rows.columns))
     return table.with_columns(*found).to_native()

@@ -5,36 +5,48 @@ forecaster's frame will do. Rows are held by series, target date and cutoff, so 
 *trajectory*, stand together, oldest first.
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mqcast.config import nearest
-from mqcast.data.axis import wall_times
+from mqcast.data.axis import TimeAxis
+from mqcast.data.dress import Dress
 from mqcast.data.frequency import Frequency, show_time
-from mqcast.data.schema import Schema, is_numeric, is_text, words_for
+from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
-from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import (
-    ColumnTypeError,
     ConfigError,
     DataError,
     DuplicateRowsError,
-    EmptyFrameError,
     MissingColumnError,
-    MissingKeyError,
     NonFiniteError,
+    SchemaError,
+)
+from mqcast.evaluation.columns import (
+    columns_of,
+    distinct,
+    frequency_of,
+    ids_of,
+    numbers_of,
+    one_of,
+    order_of,
+    places,
+    same_clock,
+    sorting,
+    times_of,
 )
 
-FULLEST_GAPS = 0.25  # a grid with fewer of its steps among the dates is not the dates' own
+NEVER = np.iinfo(np.int64).min
 LEVEL_COLUMN = re.compile(r"q(0?\.\d+)")
+Missing = Literal["raise", "drop"]
+Crossing = Literal["allow", "raise"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,7 @@ class Keyed:
     ids: list[str]  # sorted
     item: np.ndarray  # index into ids
     time: np.ndarray  # microseconds
+    clock: TimeAxis
 
     @cached_property
     def dates(self) -> np.ndarray:
@@ -100,7 +113,21 @@ class Actuals(Keyed):
     """What was observed, with NaN where it was not."""
 
     value: np.ndarray
-    names: Names = field(default_factory=Names)
+    names: Names
+
+    @cached_property
+    def frequency(self) -> Frequency | None:
+        """The grid of the dates; None if they have none."""
+        return frequency_of(self.item, self.time)
+
+    def before(self, time: np.ndarray, steps: int) -> np.ndarray:
+        """The date so many steps before each: by the calendar, or else by the dates that there are."""
+        if self.frequency is None:
+            place = np.searchsorted(self.dates, time) - steps
+            return np.where(place >= 0, self.dates[np.maximum(place, 0)], NEVER)
+        if self.frequency.unit == "fixed":
+            return time - steps * self.frequency.size
+        return self.frequency.times(self.frequency.steps(time)[0] - steps)
 
     def known_mean(self, ids: Sequence[str], until: np.ndarray) -> np.ndarray:
         """Each series' mean of what was observed up to its own date; NaN where nothing was."""
@@ -130,7 +157,9 @@ class Forecasts:
     quantiles: np.ndarray  # (rows, levels)
     order: np.ndarray | None  # the rows of the frame in this order; None: as they stand
     size: int  # rows of the frame
+    clock: TimeAxis
     names: Names
+    dress: Dress
 
     @property
     def num_rows(self) -> int:
@@ -153,13 +182,16 @@ class Forecasts:
         np.minimum.at(first, self.item[self.begins], self.cutoff[self.begins])
         return first
 
-    def level(self, level: float) -> np.ndarray:
-        """The quantiles of one level."""
+    def place_of(self, level: float) -> int:
         near = [i for i, mine in enumerate(self.levels) if abs(mine - level) < 1e-9]
         if not near:
-            there = ", ".join(f"q{mine:g}" for mine in self.levels)
-            raise ConfigError(f"level {level:g} is asked for, but the forecasts have {there}; ask for those")
-        return self.quantiles[:, near[0]]
+            there = ", ".join(self.columns)
+            raise ConfigError(f"level {level:g} is asked for, but the forecasts have {there}; say those: levels=")
+        return near[0]
+
+    def level(self, level: float) -> np.ndarray:
+        """The quantiles of one level."""
+        return self.quantiles[:, self.place_of(level)]
 
     def where(self, rows: np.ndarray) -> "Forecasts":
         """Some of the rows, in their order, by a mask; every series keeps its place in `ids`."""
@@ -183,67 +215,81 @@ class Forecasts:
         return {"series": self.ids[self.item[row]], "time": show_time(self.time[row])}
 
 
-def read_forecasts(frame: Any, names: Names, *, crossing: Literal["allow", "raise"] = "allow") -> Forecasts:
+def read_forecasts(frame: Any, names: Names, *, crossing: Crossing = "allow") -> Forecasts:
     """Check a forecast frame and sort it."""
     what = "the forecasts"
+    one_of("crossing", crossing, Crossing)
     source = open_source(frame, what)
     levels = _levels(source.names)
-    key_names = [names.id, names.cutoff, names.time]
-    columns = _columns(source, [*key_names, *levels.values()], names.horizon)
+    columns = columns_of(source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon)
     ids, item = ids_of(columns[names.id], names.id, what)
-    cutoff, time = (times_of(columns[name], name, what) for name in (names.cutoff, names.time))
-    order = _order(item, time, cutoff)
+    times, clock = times_of({name: columns[name] for name in (names.cutoff, names.time)}, what)
+    cutoff, time = times[names.cutoff], times[names.time]
+    order = order_of(item, time, cutoff)
     if order is not None:
         item, time, cutoff = item[order], time[order], cutoff[order]
     values = np.empty((len(item), len(levels)))
     for i, name in enumerate(levels.values()):
         column = numbers_of(columns[name], name, what)
         values[:, i] = column if order is None else column[order]
-    lead = _leads(columns.get(names.horizon), order, cutoff, time, names)
+    keys = {"item": item, "cutoff": cutoff, "time": time, "lead": np.zeros(len(item), np.int32)}
     found = Forecasts(
-        ids, item, cutoff, time, lead, tuple(levels), tuple(levels.values()), values, order, len(item), names
+        ids=ids,
+        **keys,
+        levels=tuple(levels),
+        columns=tuple(levels.values()),
+        quantiles=values,
+        order=order,
+        size=len(item),
+        clock=clock,
+        names=names,
+        dress=Dress.of(frame, names.id, names.time),
     )
-    _check_rows(found, crossing)
+    _check_keys(found)
+    found = replace(found, lead=_leads(columns.get(names.horizon), found))
+    _check_values(found, crossing)
     return found
 
 
 def read_actuals(frame: Any, names: Names, what: str = "the actuals") -> Actuals:
     """Check a frame of demand and sort it; missing values are NaN."""
-    source = open_source(frame, what)
-    columns = _columns(source, [names.id, names.time, names.target])
+    columns = columns_of(frame, [names.id, names.time, names.target], what)
     ids, item = ids_of(columns[names.id], names.id, what)
-    time = times_of(columns[names.time], names.time, what)
+    times, clock = times_of({names.time: columns[names.time]}, what)
+    time = times[names.time]
     order = sorting(ids, item, time, what)
     value = numbers_of(columns[names.target], names.target, what)
     if (bad := np.flatnonzero(np.isinf(value))).size:
         where = {"series": ids[item[bad[0]]], "time": show_time(int(time[bad[0]]))}
         raise NonFiniteError(f"an infinite value among {what}", "correct it", column=names.target, **where)
-    return Actuals(ids, item[order], time[order], value[order], names)
+    return Actuals(ids, item[order], time[order], clock, value[order], names)
 
 
-def sorting(ids: list[str], item: np.ndarray, time: np.ndarray, what: str) -> np.ndarray:
-    """The order by series and date, each pair of which there may be once."""
-    order = _order(item, time)
-    order = np.arange(len(item)) if order is None else order
-    item, time = item[order], time[order]
-    twice = np.flatnonzero((np.diff(item) == 0) & (np.diff(time) == 0))
-    if twice.size:
-        raise DuplicateRowsError(
-            f"{what} have two rows for one date (and {twice.size - 1} more times)",
-            "keep one of them, or add them up",
-            series=ids[item[twice[0]]],
-            time=show_time(int(time[twice[0]])),
-        )
-    return order
-
-
-def actuals_of(forecasts: Forecasts, actuals: Actuals, missing: Literal["raise", "drop"]) -> np.ndarray:
+def actuals_of(forecasts: Forecasts, actuals: Actuals, missing: Missing, *, may_be_none: bool = False) -> np.ndarray:
     """The demand of each trajectory's target; NaN, if that is allowed, where it was not observed."""
+    one_of("missing", missing, Missing)
+    same_clock(forecasts.clock, actuals.clock, "the forecasts", "the actuals")
     item, time = forecasts.item[forecasts.begins], forecasts.time[forecasts.begins]
     row = actuals.find(forecasts.ids, item, time)
     found = np.where(row >= 0, actuals.value[row], np.nan)
     bad = np.flatnonzero(np.isnan(found))
-    if bad.size and missing == "raise":
+    if not bad.size or (may_be_none and missing == "drop"):
+        return found
+    if (actuals.items_of(forecasts.ids) < 0).all():
+        raise DataError(
+            f"no id of the forecasts, such as {forecasts.ids[0]!r}, is among those of the actuals, such as "
+            f"{actuals.ids[0]!r}",
+            "write the ids alike in both",
+            column=actuals.names.id,
+        )
+    if bad.size == len(found):
+        raise DataError(
+            f"no forecast has an actual: the targets go from {show_time(int(time.min()))} to "
+            f"{show_time(int(time.max()))}, the actuals from {show_time(int(actuals.dates[0]))} to "
+            f"{show_time(int(actuals.dates[-1]))}",
+            "see that both tables have the same dates",
+        )
+    if missing == "raise":
         raise DataError(
             f"a forecast has no actual (nor have {bad.size - 1} more of {len(found)} pairs of series and date)",
             "give actuals up to the last target date, or missing='drop' to leave such forecasts out",
@@ -251,44 +297,16 @@ def actuals_of(forecasts: Forecasts, actuals: Actuals, missing: Literal["raise",
             series=forecasts.ids[item[bad[0]]],
             time=show_time(int(time[bad[0]])),
         )
-    if bad.size == len(found):
-        raise DataError("no forecast has an actual", "see that both tables have the same series and dates")
     return found
-
-
-def distinct(times: np.ndarray) -> np.ndarray:
-    return pl.Series(times).unique().sort().to_numpy()
-
-
-def steps_between(first: np.ndarray, last: np.ndarray, dates: np.ndarray) -> np.ndarray:
-    """How many of the sorted dates lie after `first`, up to `last`."""
-    return np.searchsorted(dates, last, side="right") - np.searchsorted(dates, first, side="right")
-
-
-def text_ids(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
-    codes, found = as_codes(column)
-    return as_text(found), codes
-
-
-def columns_of(frame: Any, columns: Iterable[str], what: str) -> dict[str, pa.Array]:
-    """Named columns of any frame or file."""
-    return _columns(open_source(frame, what), list(columns))
-
-
-def native(table: pl.DataFrame, like: Any) -> Any:
-    """The table in the library of the caller's own frame; polars for files."""
-    try:
-        kind = nw.from_native(like).implementation
-    except TypeError:
-        return table
-    if kind.is_pandas_like():
-        return table.to_pandas()
-    return table.to_arrow() if kind.is_pyarrow() else table
 
 
 def _levels(columns: Sequence[str]) -> dict[float, str]:
     """The quantile columns by level, rising."""
-    found = {float(match[1]): name for name in columns if (match := LEVEL_COLUMN.fullmatch(name))}
+    found: dict[float, str] = {}
+    for name in columns:
+        match = LEVEL_COLUMN.fullmatch(name)
+        if match and (other := found.setdefault(float(match[1]), name)) != name:
+            raise SchemaError(f"the forecasts have two columns of one level, {other} and {name}; keep one")
     if not found:
         raise MissingColumnError(
             f"the forecasts have no column of quantiles, such as q0.5 or q0.9, but {', '.join(columns)}; rename "
@@ -297,101 +315,61 @@ def _levels(columns: Sequence[str]) -> dict[float, str]:
     return dict(sorted(found.items()))
 
 
-def _columns(source: Any, wanted: Sequence[str], *optional: str) -> dict[str, pa.Array]:
-    for name in wanted:
-        if name not in source.names:
-            near = nearest(name, source.names)
-            hint = "; reset_index() makes it a column" if name in source.index_names else f"; there are {source.names}"
-            raise MissingColumnError(f"{source.what} have no column {name!r}{near}{hint}")
-    if source.num_rows == 0:
-        raise EmptyFrameError(f"{source.what} have no row", "give at least one")
-    names = [*dict.fromkeys(wanted), *(name for name in optional if name in source.names)]
-    return {name: source.column(name) for name in names}
-
-
-def ids_of(column: pa.Array, name: str, what: str) -> tuple[list[str], np.ndarray]:
-    """The distinct ids as sorted text, and the index of each row's."""
-    texts, codes = text_ids(column)
-    if codes.min() < 0 or None in texts:
-        raise MissingKeyError(f"{what} have a row without an id", "fill it, or drop the row", column=name)
-    ids = sorted({text for text in texts if text is not None})
-    place = {text: i for i, text in enumerate(ids)}
-    lookup = np.array([place[text] for text in texts if text is not None], np.int32)
-    used = np.bincount(lookup[codes], minlength=len(ids)) > 0
-    if not used.all():  # categories that no row has
-        ids = [text for text, is_used in zip(ids, used, strict=True) if is_used]
-        lookup = (np.cumsum(used) - 1)[lookup].astype(np.int32)
-    return ids, lookup[codes]
-
-
-def times_of(column: pa.Array, name: str, what: str) -> np.ndarray:
-    """Microseconds, by the clock of the column's zone if it has one."""
-    if is_text(column.type):
-        column = _parsed(column, name, what)
-    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        raise ColumnTypeError(f"{what}, column {name!r}: holds {words_for(column.type)}, not dates; convert it")
-    if column.null_count:
-        raise MissingKeyError(f"{what} have a row without a date", "fill it, or drop the row", column=name)
-    times = as_microseconds(column)
-    zone = getattr(column.type, "tz", None)
-    return wall_times(times, zone) if zone else times
-
-
-def _parsed(column: pa.Array, name: str, what: str) -> pa.Array:
-    try:
-        return pl.Series(column).str.to_datetime(time_unit="us").to_arrow()
-    except pl.exceptions.PolarsError:
-        raise ColumnTypeError(f"{what}, column {name!r}: holds text that is no date; convert it to dates") from None
-
-
-def numbers_of(column: pa.Array, name: str, what: str) -> np.ndarray:
-    if not is_numeric(column.type):
-        raise ColumnTypeError(f"{what}, column {name!r}: holds {words_for(column.type)}, not numbers; convert it")
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-
-
-def _order(*keys: np.ndarray) -> np.ndarray | None:
-    """The order by these keys, the first above all; None if the rows have it already."""
-    key = keys[0].astype(np.int64)
-    for times in keys[1:]:
-        dates = distinct(times)
-        key = key * len(dates) + places(times, dates)
-    if (key[1:] >= key[:-1]).all():
-        return None
-    return pl.Series(key).arg_sort().to_numpy()
-
-
-def places(times: np.ndarray, dates: np.ndarray) -> np.ndarray:
-    """The place of each time among sorted dates that hold it."""
-    gaps = np.diff(dates)
-    if gaps.size and (gaps == gaps[0]).all():
-        return (times - dates[0]) // gaps[0]
-    return np.searchsorted(dates, times)
-
-
-def _leads(
-    column: pa.Array | None, order: np.ndarray | None, cutoff: np.ndarray, time: np.ndarray, names: Names
-) -> np.ndarray:
+def _leads(column: pa.Array | None, rows: Forecasts) -> np.ndarray:
     """Whole steps from cutoff to target: the frame's own, or by the grid of its dates."""
-    if column is not None:
-        lead = numbers_of(column, names.horizon, "the forecasts")
-        lead = lead if order is None else lead[order]
-        return np.where(np.isfinite(lead), lead, -1).astype(np.int32)
-    dates = distinct(np.concatenate([distinct(cutoff), distinct(time)]))
-    frequency = Frequency.infer(dates).anchored(dates)
-    steps, on_grid = frequency.steps(dates)
-    if not on_grid.all() or len(dates) < FULLEST_GAPS * (steps[-1] - steps[0] + 1):
-        off = f"{show_time(int(dates[~on_grid][0]))} is off" if not on_grid.all() else "most dates are missing on"
+    name, (frequency, is_sure) = rows.names.horizon, _grid_of(rows)
+    if column is None:
+        if frequency is None:
+            remedy = f"add a column {name!r}: 1 for the first step after the cutoff"
+            raise DataError("leads cannot be counted: the dates are no regular grid", remedy)
+        return _counted(rows, frequency)
+    lead = rows.from_frame(numbers_of(column, name, "the forecasts"))
+    whole = np.where(np.isfinite(lead), lead, -1).astype(np.int32)
+    same = np.diff(rows.trajectory) == 0
+    bad = (whole < 1) | (whole != lead) | np.append(same & (np.diff(whole) >= 0), False)
+    told = "leads are whole numbers from 1, and shrink as the cutoff nears the target"
+    if not bad.any() and is_sure and frequency is not None:
+        counted = _counted(rows, frequency)
+        bad, told = whole * counted[0] != counted * whole[0], "by the dates it is another"
+    if bad.any():
+        row = int(bad.argmax())
         raise DataError(
-            f"leads cannot be counted: {off} the grid of the dates, {frequency}",
-            f"add a column {names.horizon!r}: 1 for the first step after the cutoff",
+            f"lead {lead[row]:g} from cutoff {show_time(int(rows.cutoff[row]))} (and {bad.sum() - 1} more)",
+            f"{told}; correct or leave out the column",
+            column=name,
+            **rows.at(row),
         )
-    return (steps[places(time, dates)] - steps[places(cutoff, dates)]).astype(np.int32)
+    return whole
 
 
-def _check_rows(rows: Forecasts, crossing: str) -> None:
+def _grid_of(rows: Forecasts) -> tuple[Frequency | None, bool]:
+    """The grid that target dates and cutoffs share, and whether no step is missing on it.
+
+    Cutoffs may name another day of the week, or of the month, than targets do.
+    """
+    cutoffs = pl.DataFrame({"item": rows.item, "time": rows.cutoff}).unique()
+    of_targets = frequency_of(rows.item[rows.begins], rows.time[rows.begins])
+    of_cutoffs = frequency_of(cutoffs["item"].to_numpy(), cutoffs["time"].to_numpy())
+    if of_targets is None and np.bincount(rows.item[rows.begins]).max() == 1:
+        return of_cutoffs, False
+    if of_targets is None or of_cutoffs is None or of_targets.unit != of_cutoffs.unit:
+        return of_targets, False
+    frequency = replace(of_targets, size=math.gcd(of_targets.size, of_cutoffs.size))
+    dates = distinct(np.append(rows.time[rows.begins], cutoffs["time"].to_numpy()))
+    gaps = np.diff(dates)
+    return frequency, frequency.unit == "fixed" and bool((gaps == frequency.size).all())
+
+
+def _counted(rows: Forecasts, frequency: Frequency) -> np.ndarray:
+    """A cutoff between two dates of the grid counts as the earlier one."""
+    if frequency.unit == "fixed":
+        return (-((rows.cutoff - rows.time) // frequency.size)).astype(np.int32)
+    cutoffs, dates = distinct(rows.cutoff), distinct(rows.time)
+    steps = frequency.steps(dates)[0][places(rows.time, dates)]
+    return (steps - frequency.floor(cutoffs)[places(rows.cutoff, cutoffs)]).astype(np.int32)
+
+
+def _check_keys(rows: Forecasts) -> None:
     late = np.flatnonzero(rows.time <= rows.cutoff)
     if late.size:
         cutoff = show_time(int(rows.cutoff[late[0]]))
@@ -401,22 +379,16 @@ def _check_rows(rows: Forecasts, crossing: str) -> None:
             column=rows.names.time,
             **rows.at(late[0]),
         )
-    same = np.diff(rows.trajectory) == 0
-    twice = np.flatnonzero(same & (np.diff(rows.cutoff) == 0))
+    twice = np.flatnonzero((np.diff(rows.trajectory) == 0) & (np.diff(rows.cutoff) == 0))
     if twice.size:
         raise DuplicateRowsError(
             f"two forecasts from cutoff {show_time(int(rows.cutoff[twice[0]]))} (and {twice.size - 1} more times)",
-            "keep one; several models go in one by one",
+            "keep one; several models go in as {name: frame}",
             **rows.at(twice[0]),
         )
-    bad = np.flatnonzero((rows.lead < 1) | np.append(same & (np.diff(rows.lead) >= 0), False))
-    if bad.size:
-        raise DataError(
-            f"lead {rows.lead[bad[0]]} from cutoff {show_time(int(rows.cutoff[bad[0]]))} (and {bad.size - 1} more)",
-            "leads count from 1 and shrink as the cutoff nears the target; correct or leave out the column",
-            column=rows.names.horizon,
-            **rows.at(bad[0]),
-        )
+
+
+def _check_values(rows: Forecasts, crossing: Crossing) -> None:
     not_finite = ~np.isfinite(rows.quantiles)
     if not_finite.any():
         row, column = np.argwhere(not_finite)[0]

@@ -9,7 +9,8 @@ import numpy as np
 
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.cdf import gamma_through, linear_cdf
-from mqcast.evaluation.tables import Forecasts, crossings, distinct
+from mqcast.evaluation.columns import distinct, one_of
+from mqcast.evaluation.tables import Forecasts, crossings
 
 CASES = {
     "crossing": "forecasts whose quantiles crossed; they were sorted",
@@ -17,9 +18,11 @@ CASES = {
     "at_zero": "forecasts with all mass at 0",
     "half_at_zero": "forecasts with the lower quantile at 0: so much mass there, and an exponential tail",
     "no_spread": "forecasts without spread: all mass at one value",
+    "logarithms": "forecasts read as logarithms, since demand is negative",
     "gaps": "leads without a forecast between others; no revision is assumed there",
 }
 LARGEST_LOG = 300.0
+MOST_RETURNS = 0.1  # a larger share of negative actuals is no demand, but its logarithm
 Leads = Literal["auto", "complete", "available"]
 Cdf = Literal["gamma", "quantiles"] | Callable[[Any, np.ndarray], Any]
 
@@ -55,20 +58,21 @@ class Trajectories:
 
 
 def trajectories_of(
-    forecasts: Forecasts, actual: np.ndarray, leads: Leads, *, unrealised: bool = False
-) -> Trajectories:
+    forecasts: Forecasts, actual: np.ndarray, leads: Leads, *, unrealised: bool = False, may_be_none: bool = False
+) -> Trajectories | None:
     """Targets with an actual (unless `unrealised`) and at least two forecasts.
 
     leads "complete": those with a forecast at every lead; "available": all, each from its first forecast on; "auto":
     complete where there are enough creation times (2H - 1) to have more than a few of them, else available.
     """
-    if leads not in ("auto", "complete", "available"):
-        raise ConfigError(f"leads is {leads!r}; give 'auto', 'complete' or 'available'")
+    one_of("leads", leads, Leads)
     begins, counts = forecasts.begins, np.diff(forecasts.begins, append=forecasts.num_rows)
     horizon = int(forecasts.lead.max())
     if leads == "auto":
         leads = "complete" if len(distinct(forecasts.cutoff)) >= 2 * horizon - 1 else "available"
     keep = (counts >= 2) & (unrealised | ~np.isnan(actual)) & ((counts == horizon) | (leads == "available"))
+    if not keep.any() and may_be_none:
+        return None
     if not keep.any():
         have = "a forecast at each of its leads" if leads == "complete" else "two forecasts"
         remedy = "give forecasts of the same dates from several cutoffs"
@@ -88,19 +92,19 @@ def trajectories_of(
 class Chances:
     """How a forecast's quantiles become the chance of demand up to a value; `cases` counts what is not as it should be.
 
-    `on_log_scale`: demand itself can be negative; the gamma is then fitted to exponentials, which leaves chances as
-    they are.
+    Demand that is often negative is taken for a logarithm, and the gamma fitted to exponentials, which leaves chances
+    as they are. Negative values of demand that seldom is negative (returns) are read as 0 by the gamma.
     """
 
     forecasts: Forecasts
     levels: tuple[float, ...]
     cdf: Cdf
-    has_negatives: bool
+    negative_share: float  # of the actuals
     frame: Any = None  # for a cdf of the caller's own
 
     def __post_init__(self):
-        columns = {level: self.forecasts.level(level) for level in self.levels}  # raises if one is not there
-        assert len(columns) == len(self.levels)
+        for level in self.levels:
+            self.forecasts.place_of(level)
         if callable(self.cdf):
             return
         if self.cdf not in ("gamma", "quantiles"):
@@ -109,17 +113,26 @@ class Chances:
             raise ConfigError(
                 "one quantile a forecast does not tell a distribution; give forecasts of two levels or more, or a cdf"
             )
-        if self.cdf == "gamma" and self.has_negatives and np.abs(self.forecasts.quantiles).max() > LARGEST_LOG:
+        if self.on_logs and np.abs(self.forecasts.quantiles).max() > LARGEST_LOG:
             raise ConfigError("demand is negative and no logarithm, so no gamma fits it; use cdf='quantiles'")
+
+    @property
+    def on_logs(self) -> bool:
+        return self.cdf == "gamma" and self.negative_share > MOST_RETURNS
+
+    @property
+    def from_zero(self) -> bool:
+        """Whether no quantile is taken to be below 0."""
+        return not self.on_logs if self.cdf == "gamma" else self.negative_share == 0
 
     @property
     def gamma_levels(self) -> tuple[int, int]:
         """The two that the gamma goes through: 0.5 and 0.9, or else the outermost of those judged, or of all."""
         have = self.forecasts.levels
-        for low, high in ((0.5, 0.9), (min(self.levels), max(self.levels)), (have[0], have[-1])):
-            if low < high and low in have and high in have:
-                return have.index(low), have.index(high)
-        raise AssertionError
+        if 0.5 in have and 0.9 in have:
+            return have.index(0.5), have.index(0.9)
+        judged = sorted(self.forecasts.place_of(level) for level in self.levels)
+        return (judged[0], judged[-1]) if len(judged) > 1 else (0, len(have) - 1)
 
     def process(self, part: Trajectories, cases: Counter[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """p (levels, targets, steps and the outcome), the quantiles judged (levels, targets, steps), and the first ones
@@ -131,10 +144,11 @@ class Chances:
         cases["gaps"] += int((part.has_begun & goes_on & ~part.is_new).sum())
         if crossed.any():
             q = np.sort(q, axis=-1)
-        if not self.has_negatives and (q < 0).any():
+        if self.from_zero and not callable(self.cdf) and (q < 0).any():
             cases["below_zero"] += int(((q < 0).any(axis=-1) & part.is_new).sum())
             q = np.maximum(q, 0)
-        judged = np.stack([q[..., self.forecasts.levels.index(level)] for level in self.levels])
+        cases["logarithms"] += int(part.is_new.sum()) if self.on_logs else 0
+        judged = np.stack([q[..., self.forecasts.place_of(level)] for level in self.levels])
         tau = judged[:, :, 0]  # before the first forecast stands the first
         before = self._before(q, part, tau, cases)
         outcome = np.where(np.isnan(part.actual), np.nan, part.actual <= tau)
@@ -145,9 +159,9 @@ class Chances:
         if callable(self.cdf):
             return np.stack([self._own(part, values) for values in tau])
         if self.cdf == "quantiles":
-            return linear_cdf(q, self.forecasts.levels, at, cases, part.is_new, from_zero=not self.has_negatives)
+            return linear_cdf(q, self.forecasts.levels, at, cases, part.is_new, from_zero=self.from_zero)
         low, high = self.gamma_levels
-        if self.has_negatives:
+        if self.on_logs:
             q, at = np.exp(q), np.exp(at)
         through = gamma_through(self.forecasts.levels[low], self.forecasts.levels[high])
         return through.cdf(q[..., low], q[..., high], at, cases, part.is_new)
@@ -166,13 +180,17 @@ class Chances:
         return chance
 
 
-def has_negatives(actual: np.ndarray) -> bool:
-    return bool(np.nanmin(actual) < 0)
+def negative_share(actual: np.ndarray) -> float:
+    known = actual[~np.isnan(actual)]
+    return float((known < 0).mean()) if known.size else 0.0
 
 
-def one_level(levels: float | Sequence[float]) -> tuple[float, ...]:
+def levels_of(levels: float | Sequence[float]) -> tuple[float, ...]:
     """Levels, however they are given."""
-    found = (levels,) if isinstance(levels, int | float) else tuple(levels)
+    try:
+        found = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, float)))
+    except (TypeError, ValueError):
+        found = ()
     if not found or any(not 0 < level < 1 for level in found) or len(set(found)) < len(found):
-        raise ConfigError(f"levels is {levels}; give different numbers between 0 and 1, such as (0.5, 0.9)")
-    return tuple(float(level) for level in found)
+        raise ConfigError(f"levels is {levels!r}; give different numbers between 0 and 1, such as (0.5, 0.9)")
+    return found

@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqcast.config import ModelConfig
+from mqcast.config import ModelConfig, WindowConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
@@ -72,6 +72,29 @@ def forecast(
     return path
 
 
+def forecast_frame(
+    run: Run,
+    panel: Panel,
+    *,
+    first: Any = None,
+    last: Any = None,
+    device: str = "auto",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> pl.DataFrame:
+    """The same in memory, by one process."""
+    network = run.network()
+    plan = cutoff_plan(run, panel, first, last)
+    assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
+    found = []
+    with joined(device, run.config.train.num_threads) as ranks:
+        network.to(ranks.device)
+        for i, series in enumerate(shards):
+            found.append(shard_frame(network, assemble, plan, series, run.least))
+            if on_progress is not None:
+                on_progress(i + 1, len(shards))
+    return pl.concat(found)
+
+
 def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> WindowPlan:
     """The windows whose creation times are the cutoffs; left out: the panel's last observation.
 
@@ -81,6 +104,11 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> 
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
     window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
+    return plan_cutoffs(window, panel, first, last)
+
+
+def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any) -> WindowPlan:
+    """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
     end = _last_time(panel) if end is None else end
     begin = end if first is None else begin
@@ -107,7 +135,7 @@ def _warn_of_ended(panel: Panel, plan: WindowPlan) -> None:
             f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not begun, or "
             f"have not been observed for {plan.config.horizon} steps ({names})",
             SeriesLeftOutWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -141,7 +169,7 @@ def shard_frame(
             found.append(_rows(windows, np.maximum(values, least)))
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((cutoff, of_series))
-    return _frame(assemble.panel, of_series[order], cutoff[order], values[order], network.config.quantiles)
+    return rows_frame(assemble.panel, of_series[order], cutoff[order], values[order], network.config.quantiles)
 
 
 def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -156,7 +184,7 @@ def _no_rows(network: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros(0, int), np.zeros(0, int), np.zeros((0, network.horizon, len(network.config.quantiles)))
 
 
-def _frame(
+def rows_frame(
     panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
 ) -> pl.DataFrame:
     """One row a series, cutoff and horizon, with the panel's names for id and time."""

@@ -3,7 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ class LogLines:
 class ProgressBar:
     """A bar in the terminal: epoch, loss, validation, trajectories per second, time left."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Console, *, tells_epochs: bool = True):
+        self.tells_epochs = tells_epochs
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
@@ -133,7 +135,8 @@ class ProgressBar:
             self.validation, self.before = "", None
             self.progress.update(self.task, completed=record.step, total=record.total_steps)
         elif isinstance(record, Epoch):
-            self.progress.console.print(summary(record), highlight=False, markup=False, soft_wrap=True)
+            if self.tells_epochs:
+                self.progress.console.print(summary(record), highlight=False, markup=False, soft_wrap=True)
             self.validation = "".join(f" {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())
         else:
             rate = _rate(self.before, record)
@@ -143,6 +146,20 @@ class ProgressBar:
 
     def close(self) -> None:
         self.progress.stop()
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[tuple[Listener, ...]]:
+    """A bar in a terminal or notebook that is gone when training is done; nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not (console.is_terminal or console.is_jupyter):
+        yield ()
+        return
+    bar = ProgressBar(console, tells_epochs=False)
+    try:
+        yield (bar,)
+    finally:
+        bar.close()
 
 
 class MlflowTracker:

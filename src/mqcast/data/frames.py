@@ -1,0 +1,69 @@
+"""Panel → frames: the rows that it was packed from, as far as it keeps them. Packed again, they are the same panel."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Role
+from mqcast.data.values import UNKNOWN
+
+UNSEEN = "(unknown)"  # a category that has no code: unknown again when it is read
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Long rows of target, past and known values; one row a series; one row a date."""
+
+    rows: pl.DataFrame
+    static: pl.DataFrame | None
+    events: pl.DataFrame | None
+
+
+def frames_of(panel: Panel) -> Frames:
+    schema, counts = panel.schema, np.diff(panel.offsets)
+    ids = pl.Series(panel.ids)
+    series = np.repeat(np.arange(panel.num_series), counts)
+    target = pl.Series(panel.target).fill_nan(None)
+    rows = {schema.id: ids.gather(series), schema.time: panel.axis.dates(_row_times(panel)), schema.target: target}
+    if schema.observed:
+        rows[schema.observed] = target.is_not_null()
+    rows |= _columns(panel, "past") | _columns(panel, "known")
+    events = {schema.time: panel.axis.dates(panel.arrays["event_times"])} | _columns(panel, "events")
+    of_series = {name: values for name, values in _columns(panel, "static").items() if name != schema.id}
+    return Frames(
+        pl.DataFrame(rows),
+        pl.DataFrame({schema.id: ids} | of_series) if of_series else None,
+        pl.DataFrame(events) if schema.events else None,
+    )
+
+
+def _row_times(panel: Panel) -> np.ndarray:
+    if (times := panel.arrays.get("times")) is not None:
+        return times
+    counts = np.diff(panel.offsets)
+    within = np.arange(panel.num_rows) - np.repeat(panel.offsets[:-1], counts)
+    relative = panel.arrays.get("steps", within)
+    return panel.axis.frequency.times(np.repeat(panel.first_step, counts) + relative)
+
+
+def _columns(panel: Panel, role: Role) -> dict[str, pl.Series]:
+    """The role's columns in the schema's order."""
+    block = "event" if role == "events" else role
+    numbers = {
+        name: pl.Series(panel.arrays[f"{block}_number"][:, i]).fill_nan(None)
+        for i, name in enumerate(panel.schema.numbers(role))
+    }
+    categories = {
+        name: _texts(panel.arrays[f"{block}_category"][:, i], panel.vocabularies[name], may_be_missing=role == "past")
+        for i, name in enumerate(panel.schema.categories(role))
+    }
+    return {name: (numbers | categories)[name] for name in getattr(panel.schema, role)}
+
+
+def _texts(codes: np.ndarray, vocabulary: tuple[str, ...], may_be_missing: bool) -> pl.Series:
+    assert UNKNOWN == 0
+    texts = pa.array([None if may_be_missing else UNSEEN, *vocabulary], pa.large_string())
+    return pl.Series(texts.take(pa.array(codes.astype(np.int64))))

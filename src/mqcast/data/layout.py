@@ -1,0 +1,44 @@
+"""What a panel's arrays mean: roles, kinds, categories, frequency, holidays. Frames of one layout feed one network."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from mqcast.data.axis import TimeAxis
+from mqcast.data.frequency import Frequency
+from mqcast.data.schema import Schema
+from mqcast.data.writer import Encoding
+
+
+@dataclass(frozen=True)
+class Layout:
+    encoding: Encoding
+    holidays: tuple[tuple[str, str], ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.encoding.schema
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All of it, as JSON can say it."""
+        encoding = self.encoding
+        return {
+            "schema": encoding.schema.model_dump(mode="json"),
+            "frequency": asdict(encoding.axis.frequency),
+            "zone": encoding.axis.zone,
+            "vocabularies": {name: list(values) for name, values in encoding.vocabularies.items()},
+            "holidays": [list(pair) for pair in self.holidays],
+        }
+
+    @classmethod
+    def from_description(cls, said: dict[str, Any]) -> Self:
+        axis = TimeAxis(Frequency(**said["frequency"]), said["zone"])
+        vocabularies = {name: tuple(values) for name, values in said["vocabularies"].items()}
+        holidays = tuple((region, name) for region, name in said["holidays"])
+        return cls(Encoding(Schema(**said["schema"]), axis, vocabularies), holidays)
+
+    @property
+    def signature(self) -> str:
+        return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,110 @@
+"""New history, new items and other plans, as frames that are read like the fitted one."""
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.frames import Frames, frames_of
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema, is_text
+from mqcast.data.source import Source, open_source
+from mqcast.data.values import as_codes, as_microseconds, as_text
+from mqcast.errors import DataError, MissingColumnError
+
+
+def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
+    """New tables, each completed by what was fitted: its rows, its items' attributes, its events."""
+    schema = fitted.schema
+    known = frames_of(fitted)
+    rows = known.rows if frame is None else _rows(frame, schema)
+    attributes = [name for name in schema.static if name != schema.id]
+    of_rows = _drawn(rows, [schema.id], attributes)
+    of_events = _drawn(rows, [schema.time], list(schema.events))
+    rows = rows.drop([name for name in (*attributes, *schema.events) if name in rows.columns])
+    tables = [_table(static, [schema.id, *attributes], schema, "the static table"), of_rows, known.static]
+    dates = [_table(events, [schema.time, *schema.events], schema, "the event table"), of_events, known.events]
+    return Frames(
+        rows,
+        _first_of(tables, schema.id) if attributes else None,
+        _first_of(dates, schema.time) if schema.events else None,
+    )
+
+
+def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
+    """The rows up to each series' last sale, and those of the plan after it."""
+    rows = frames.rows
+    zone = rows.schema[schema.time]
+    plan = _plan(future, schema).with_columns(pl.col(schema.time).cast(zone))
+    last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias("__last"))
+    start = rows[schema.time].min() if last.is_empty() else last["__last"].max()
+    plan = plan.join(last, on=schema.id, how="left").filter(
+        (pl.col(schema.time) > pl.col("__last")).fill_null(pl.col(schema.time) > start)
+    )
+    if plan.is_empty():
+        raise DataError("the future has no row after the last sale", "give dates after it", column=schema.time)
+    planned = plan.select(schema.id).unique()
+    past = rows.join(planned, on=schema.id, how="anti")
+    kept = rows.join(planned, on=schema.id, how="semi").join(last, on=schema.id, how="left")
+    kept = kept.filter(pl.col(schema.time) <= pl.col("__last")).drop("__last")
+    return Frames(pl.concat([past, kept, plan.drop("__last")], how="diagonal_relaxed"), frames.static, frames.events)
+
+
+def _plan(future: Any, schema: Schema) -> pl.DataFrame:
+    wanted = [schema.id, schema.time, *schema.known]
+    table = _read(future, wanted, schema, "the future")
+    return table.select(wanted)
+
+
+def _rows(frame: Any, schema: Schema) -> pl.DataFrame:
+    source = open_source(frame)
+    wanted = [schema.id, schema.time, *schema.past, *schema.known]
+    wanted += [schema.observed] if schema.observed else []
+    found = _read(frame, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
+    if schema.target not in source.names:
+        found = found.with_columns(pl.lit(None, pl.Float64).alias(schema.target))
+    return found
+
+
+def _table(given: Any, columns: list[str], schema: Schema, what: str) -> pl.DataFrame | None:
+    return None if given is None else _read(given, columns, schema, what).select(columns)
+
+
+def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list[str] | None = None) -> pl.DataFrame:
+    """Columns of any frame, ids as text."""
+    source: Source = open_source(frame, what)
+    for name in wanted:
+        if name not in source.names:
+            raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(source.names)}")
+    names = [*dict.fromkeys([*wanted, *(name for name in may_be or [] if name in source.names)])]
+    columns = {name: source.column(name) for name in names}
+    if schema.id in columns:
+        codes, values = as_codes(columns[schema.id])
+        columns[schema.id] = pa.array([*as_text(values), None], pa.large_string()).take(
+            pa.array(codes % (len(values) + 1))
+        )
+    if schema.time in columns and not is_text(columns[schema.time].type):
+        zone = getattr(columns[schema.time].type, "tz", None)
+        columns[schema.time] = pa.array(as_microseconds(columns[schema.time])).cast(pa.timestamp("us", zone))
+    return pl.DataFrame({name: pl.Series(name, values) for name, values in columns.items()})
+
+
+def _drawn(rows: pl.DataFrame, keys: list[str], columns: list[str]) -> pl.DataFrame | None:
+    """A table of its own for columns that stand in the rows."""
+    if not columns or any(name not in rows.columns for name in columns):
+        return None
+    return rows.select(*keys, *columns).drop_nulls(columns).unique(keys, keep="first", maintain_order=True)
+
+
+def _first_of(tables: list[pl.DataFrame | None], key: str) -> pl.DataFrame | None:
+    """For each key the row of the first table that has it."""
+    found: pl.DataFrame | None = None
+    for table in tables:
+        if table is None:
+            continue
+        if found is None:
+            found = table
+        else:
+            missing = table.join(found, on=key, how="anti")
+            found = pl.concat([found, missing.select(found.columns)], how="vertical_relaxed")
+    return found

@@ -1,0 +1,106 @@
+"""Settings that fit a panel: look-back, windows and reach by its frequency, its length and its size.
+
+They are what did well in the measurements of docs/measured.md, not the paper's: those are the defaults of each table.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mqcast.config import RunConfig, Settings
+from mqcast.data.frequency import DAY, season_of
+from mqcast.data.panel import Panel
+from mqcast.errors import ConfigError
+from mqcast.launch import num_cores
+
+MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
+LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
+TRAJECTORIES_A_STEP = 1024
+
+
+def settings_for(
+    panel: Panel, model: str, horizon: int, quantiles: tuple[float, ...], changes: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """All settings of a run on this panel; `changes` are tables of some settings, as in TOML, that go before them."""
+    length = int(np.median(np.diff(panel.offsets)))
+    if length < 3:
+        raise ConfigError(f"most series have {length} rows, from which nothing can be learnt; give more history")
+    lookback, num_fcts = _reach(panel, horizon, length)
+    season = season_of(panel.axis.frequency)
+    batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
+    trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
+    steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
+    tables: dict[str, Any] = {
+        "window": {"horizon": horizon, "history": lookback, "num_fcts": num_fcts, "batch_size": batch},
+        "scaling": {"by": "recent", "log1p": bool(np.nanmin(panel.target) >= 0)},
+        "model": {
+            "model": model,
+            "quantiles": quantiles,
+            "lookback": lookback,
+            "encoder_dilations": _doubling(min(max(season, 8), length)),
+            "position_dilations": _doubling(min(horizon - 1, 3 if season > 7 else 7)) if horizon > 1 else None,
+            "dropout": 0.1,
+            "scale_inputs": False,
+        },
+        "train": {
+            "learning_rate": 3e-3,
+            "schedule": "cosine",
+            "warmup_steps": min(100, steps // 10),
+            "patience": None,
+            "max_steps": steps,
+            "max_epochs": 1_000_000,
+            "num_threads": num_cores(),
+        },
+    }
+    for table, said in (changes or {}).items():
+        if not isinstance(said, Mapping):
+            raise ConfigError(f"config: {table} is {said!r}; give tables of settings: {{'train': {{'seed': 1}}}}")
+        for name, value in said.items():
+            if tables.get(table, {}).get(name, value) != value and name in ("horizon", "quantiles", "model"):
+                raise ConfigError(f"config says {table}.{name} = {value!r}; say it to the Forecaster: {name}={value!r}")
+        tables[table] = tables.get(table, {}) | dict(said)
+    return RunConfig(**tables)
+
+
+def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    """What a user's settings say, in whatever form they come."""
+    if config is None:
+        return {}
+    if isinstance(config, str | Path):
+        said = Settings.read_toml(config)
+        return {table: values for table, values in said.items() if table not in ("schema", "search")}
+    if isinstance(config, RunConfig):
+        return config.model_dump(exclude_unset=True)
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"config is a {type(config).__name__}; give a TOML file, a RunConfig or a dictionary of tables"
+        )
+    return dict(config)
+
+
+def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
+    """Steps that the attention looks back, and creation times in a window.
+
+    Three years of weeks or months, eight weeks of days, a week of hours: so far that like events are inside; but no
+    more than there is.
+    """
+    frequency = panel.axis.frequency
+    season = season_of(frequency)
+    if frequency.sub_daily:
+        wanted, num_fcts = 7 * season, 2 * season
+    elif frequency.size == DAY:  # of days or of business days
+        wanted, num_fcts = max(8 * season, 2 * horizon), 8 * season
+    else:
+        wanted, num_fcts = 3 * max(season, 4), max(season, 12)
+    lookback = max(1, min(wanted, length - horizon - 1))
+    return lookback, max(1, min(num_fcts, length - 1))
+
+
+def _doubling(total: int) -> tuple[int, ...]:
+    """1, 2, 4 … as long as they sum to no more than `total`; at least one."""
+    found = [1]
+    while sum(found) + 2 * found[-1] <= total:
+        found.append(2 * found[-1])
+    return tuple(found)

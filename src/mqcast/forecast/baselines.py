@@ -1,0 +1,80 @@
+"""Seasonal naive: the value of the same season, as far back as need be, and the spread of past seasonal differences."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.special import ndtri
+
+from mqcast.config import WindowConfig
+from mqcast.data.frequency import season_of
+from mqcast.data.panel import Panel
+from mqcast.errors import SeriesLeftOutWarning
+from mqcast.forecast.predict import plan_cutoffs, rows_frame
+
+SEASONS_BACK = 4  # beyond the last, where that one was not observed
+
+
+def seasonal_naive(
+    panel: Panel,
+    horizon: int,
+    levels: Sequence[float],
+    *,
+    season: int | None = None,
+    first: Any = None,
+    last: Any = None,
+) -> pl.DataFrame:
+    """A forecast frame of the cutoffs from `first` to `last`, as of a network.
+
+    Quantiles are normal around the last value of the same season, with the spread of the seasonal differences up to the
+    cutoff, which grows with the root of the seasons ahead; none is below 0 if no target ever was.
+    """
+    season = season or season_of(panel.axis.frequency)
+    plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
+    least = 0.0 if np.nanmin(panel.target) >= 0 else -np.inf
+    found, without = [], []
+    for series, begin, end in zip(plan.series, plan.first_fct, plan.last_fct, strict=True):
+        cutoffs = np.arange(begin, end + 1)
+        point, spread = _of_series(panel, int(series), cutoffs, horizon, season)
+        if np.isnan(point).any():
+            without.append(int(series))
+        known = ~np.isnan(point).any(axis=1)
+        values = point[..., None] + spread[..., None] * ndtri(np.asarray(levels))
+        found.append((np.full(known.sum(), series), cutoffs[known], np.maximum(values[known], least)))
+    if without:
+        names = ", ".join(repr(panel.ids[i].as_py()) for i in without[:3])
+        warnings.warn(
+            f"{len(without)} series have no observation yet at some cutoffs and are not forecast there ({names} …)",
+            SeriesLeftOutWarning,
+            stacklevel=2,
+        )
+    series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return rows_frame(panel, series, cutoff, values, tuple(levels))
+
+
+def _of_series(
+    panel: Panel, series: int, cutoffs: np.ndarray, horizon: int, season: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(cutoffs, horizon): the value of the same season, NaN where nothing was observed, and the spread around it."""
+    start = int(panel.first_step[series])
+    rows, exists = panel.rows_at(np.array([series]), np.array([start]), int(cutoffs[-1]) - start + 1)
+    y = np.where(exists[0], panel.target[rows[0]], np.nan).astype(float)
+    at, ahead = cutoffs - start, np.arange(1, horizon + 1)
+    seasons = -(-ahead // season)
+    point = np.full((len(cutoffs), horizon), np.nan)
+    for back in range(SEASONS_BACK):
+        place = at[:, None] + ahead - season * (seasons + back)
+        value = np.where((place >= 0) & (place < len(y)), y[np.clip(place, 0, len(y) - 1)], np.nan)
+        point = np.where(np.isnan(point), value, point)
+    seen = np.where(np.isnan(y), -1, np.arange(len(y)))
+    latest = np.maximum.accumulate(seen)[np.clip(at, 0, len(y) - 1)]
+    point = np.where(np.isnan(point), np.where(latest >= 0, y[latest], np.nan)[:, None], point)
+    lag = season if len(y) > season else 1
+    change = np.full(len(y), np.nan)
+    change[lag:] = y[lag:] - y[:-lag]
+    squares, counts = np.nancumsum(change**2), np.cumsum(~np.isnan(change))
+    inside = np.clip(at, 0, len(y) - 1)
+    spread = np.sqrt(squares[inside] / np.maximum(counts[inside], 1))
+    return point, spread[:, None] * np.sqrt(seasons)

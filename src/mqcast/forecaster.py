@@ -1,0 +1,397 @@
+"""Forecaster: fit, predict, revisions, backtest, evaluate, explain, save, load; the sklearn-like face of it all."""
+
+import inspect
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.config import RunConfig, nearest
+from mqcast.data.dress import Dress
+from mqcast.data.frames import Frames, frames_of
+from mqcast.data.layout import Layout
+from mqcast.data.panel import Panel, pack
+from mqcast.data.plan import gathered, with_future
+from mqcast.data.schema import Schema
+from mqcast.data.windows import as_time
+from mqcast.defaults import MODELS, settings_for, tables_of
+from mqcast.durable import fsync, write_file
+from mqcast.errors import ArtifactError, ConfigError, NotFittedError
+from mqcast.evaluation.metrics import evaluate
+from mqcast.evaluation.slices import Slices
+from mqcast.version import __version__
+
+SEASONAL_NAIVE = "seasonal-naive"
+FORMAT, FORMAT_VERSION = "mqcast-forecaster", 1
+
+
+class Forecaster:
+    """Quantile forecasts of many series, by MQTransformer, its ablations, its baselines, or the same season of before.
+
+    model       "mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn" or "seasonal-naive"
+    horizon     steps ahead
+    quantiles   levels, rising
+    schema      what the columns mean; left out: unique_id, ds and y alone
+    config      settings that go before those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
+    seed, max_steps, max_minutes   of training
+    folder      where the run is written, to be resumed or looked at; left out: a temporary one
+    """
+
+    def __init__(
+        self,
+        model: str = "mqt",
+        horizon: int = 13,
+        quantiles: Sequence[float] = (0.5, 0.9),
+        schema: Schema | None = None,
+        *,
+        config: RunConfig | Mapping[str, Any] | str | Path | None = None,
+        seed: int = 0,
+        max_steps: int | None = None,
+        max_minutes: float | None = None,
+        folder: str | Path | None = None,
+        device: str = "auto",
+        verbose: bool = True,
+    ):
+        self.model = model
+        self.horizon = horizon
+        self.quantiles = quantiles
+        self.schema = schema
+        self.config = config
+        self.seed = seed
+        self.max_steps = max_steps
+        self.max_minutes = max_minutes
+        self.folder = folder
+        self.device = device
+        self.verbose = verbose
+
+    # -- the manners of sklearn ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **params: Any) -> "Forecaster":
+        for name, value in params.items():
+            if name not in self._names():
+                raise ConfigError(f"a Forecaster has no parameter {name!r}{nearest(name, self._names())}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "panel_")
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        said = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default]
+        return f"Forecaster({', '.join(said)})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a Forecaster is not pickled: use save(path) and Forecaster.load(path)")
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def fit(self, frame: Any, static: Any = None, events: Any = None, *, resume: bool = False) -> "Forecaster":
+        """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
+
+        static: a table with a row a series; events: a table with a row a date. Rows after the last sale, with known
+        columns but no target, are the plan that `predict` uses. `resume` goes on with the run in `folder`.
+        """
+        self._check()
+        if isinstance(frame, Panel):
+            panel, dress = frame, Dress()
+        else:
+            panel = Panel.from_frame(frame, self.schema, static, events)
+            dress = Dress.of(frame, panel.schema.id, panel.schema.time)
+        run, config = None, None
+        if self.model != SEASONAL_NAIVE:
+            config = self._settings(panel)
+            run = self._train(panel, config, self._new_folder(), resume)
+        self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
+        self.__dict__.pop("backtest_", None)
+        return self
+
+    def _check(self) -> None:
+        models = (*MODELS, SEASONAL_NAIVE)
+        if self.model not in models:
+            raise ConfigError(
+                f"model is {self.model!r}{nearest(str(self.model), models)}; there are {', '.join(models)}"
+            )
+        if not isinstance(self.horizon, int | np.integer) or self.horizon < 1:
+            raise ConfigError(f"horizon is {self.horizon!r}; give a whole number of steps, 1 or more")
+        levels = tuple(self.quantiles)
+        if not levels or any(not 0 < level < 1 for level in levels) or list(levels) != sorted(set(levels)):
+            raise ConfigError(f"quantiles are {self.quantiles!r}; give levels between 0 and 1, rising: (0.1, 0.5, 0.9)")
+
+    def _settings(self, panel: Panel, until: Any = None) -> RunConfig:
+        """Those that fit the panel, with the user's own; trained on targets up to a date if one is given."""
+        changes = tables_of(self.config)
+        train = {"seed": self.seed, "max_steps": self.max_steps, "max_minutes": self.max_minutes}
+        changes["train"] = dict(changes.get("train", {})) | {k: v for k, v in train.items() if v is not None}
+        if until is not None:
+            changes["split"] = {"train_until": until, "valid_until": until}
+        return settings_for(panel, self.model, int(self.horizon), tuple(self.quantiles), changes)
+
+    def _new_folder(self) -> Path:
+        if self.folder is not None:
+            return Path(self.folder)
+        self._temporary = tempfile.TemporaryDirectory(prefix="mqcast-")
+        return Path(self._temporary.name) / "run"
+
+    def _train(self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False) -> Any:
+        from mqcast.train.loop import fit
+        from mqcast.train.records import progress
+
+        with progress(quiet=not self.verbose) as listeners:
+            return fit(panel, config, folder, resume=resume, listeners=listeners, device=self.device)
+
+    # -- forecasts -----------------------------------------------------------------------------------------------------
+
+    def predict(
+        self, frame: Any = None, future: Any = None, *, static: Any = None, events: Any = None, cutoff: Any = None
+    ) -> Any:
+        """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
+
+        frame: new history, without training again; None: what was fitted. future: rows of known columns after the last
+        sale, in place of those that the history has. static, events: for new items and dates, beside what was fitted.
+        cutoff: the date to forecast from; left out: the last one with a sale.
+        """
+        panel, dress = self._panel(frame, future, static, events)
+        return dress.wear(self._forecast(panel, cutoff, cutoff), panel.schema.id)
+
+    def revisions(
+        self,
+        frame: Any = None,
+        start: Any = None,
+        end: Any = None,
+        *,
+        future: Any = None,
+        static: Any = None,
+        events: Any = None,
+    ) -> Any:
+        """Forecasts from every cutoff between two dates, in one pass; left out: the last 3 horizons.
+
+        The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
+        """
+        panel, dress = self._panel(frame, future, static, events)
+        start, end = self._cutoffs(panel, start, end)
+        return dress.wear(self._forecast(panel, start, end), panel.schema.id)
+
+    def what_if(
+        self, future: Any, baseline: Any = None, *, frame: Any = None, static: Any = None, events: Any = None
+    ) -> Any:
+        """Forecasts of two plans from one cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+
+        baseline: the other plan; None: the one that the history has.
+        """
+        ours, dress = self._panel(frame, future, static, events)
+        theirs, _ = self._panel(frame, baseline, static, events)
+        schema, levels = ours.schema, [f"q{level:g}" for level in self.quantiles]
+        keys = [schema.id, "cutoff", schema.time, "horizon"]
+        both = self._forecast(ours).join(self._forecast(theirs), on=keys, suffix="_baseline", maintain_order="left")
+        changes = [(pl.col(name) - pl.col(f"{name}_baseline")).alias(f"{name}_change") for name in levels]
+        return dress.wear(both.with_columns(changes), schema.id)
+
+    def backtest(
+        self,
+        frame: Any = None,
+        start: Any = None,
+        end: Any = None,
+        *,
+        refit: int | None = None,
+        static: Any = None,
+        events: Any = None,
+    ) -> Any:
+        """Forecasts from every cutoff between two dates, by networks that were trained on what was known before.
+
+        Trained once, on targets up to `start`; with `refit` anew after every so many cutoffs. Left out, the cutoffs are
+        the last 3 horizons before the last sale. `evaluate` then judges what this found.
+        """
+        panel, dress = self._panel(frame, None, static, events)
+        start, end = self._cutoffs(panel, start, end)
+        if self.model == SEASONAL_NAIVE:
+            found = self._forecast(panel, start, end)
+        else:
+            found = pl.concat([self._forecast_anew(panel, *part) for part in _parts(panel, start, end, refit)])
+        self.backtest_ = dress.wear(found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id)
+        self._judged_ = panel
+        return self.backtest_
+
+    def evaluate(self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None) -> Any:
+        """Accuracy of the last backtest (made now if there is none); see `mqcast.evaluate`."""
+        if not hasattr(self, "backtest_"):
+            self.backtest()
+        frames, schema = frames_of(self._judged_), self._judged_.schema
+        return evaluate(
+            self.backtest_,
+            frames.rows,
+            by,
+            slices=slices,
+            static=frames.static,
+            season=season,
+            missing="drop",
+            schema=schema,
+        )
+
+    def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
+        """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
+        from mqcast.forecast.predict import cutoff_plan
+
+        self._fitted()
+        if self.run_ is None:
+            raise ConfigError(f"{self.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+        names = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
+        panel, run = self.panel_, self.run_
+        plan = cutoff_plan(run, panel, cutoff, cutoff)
+        assemble, network, found = run.assembler(panel).on_windows(plan.config), run.network(), []
+        for name in names:
+            series = panel.index_of(name)
+            part = plan.of_series(range(series, series + 1))
+            if part is None:
+                raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
+            found.append(network.explain(assemble(part.batch(0, 0)), 1).frame(panel, above))
+        return self.dress_.wear(pl.concat(found), panel.schema.id)
+
+    # -- on disk -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write all that `load` needs to a new folder: settings, weights and the fitted data; nothing in it is code."""
+        self._fitted()
+        path = Path(path)
+        if path.exists():
+            raise ArtifactError(f"{path} exists already; name a new folder")
+        facts = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "mqcast": __version__,
+            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": list(self.quantiles)},
+            "dress": self.dress_.facts(),
+        }
+        draft = path.with_name(f".{path.name}.part")
+        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            draft.mkdir(parents=True)
+            if self.run_ is not None:
+                shutil.copytree(
+                    self.run_.folder, draft, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".*")
+                )
+            frames = frames_of(self.panel_)
+            pack(frames.rows, draft / "panel", static=frames.static, events=frames.events, like=self.panel_)
+            write_file(draft / "forecaster.json", json.dumps(facts, indent=1))
+            fsync(draft)
+            draft.replace(path)
+            fsync(path.absolute().parent)
+        except OSError as error:
+            raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; see to it and retry") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Forecaster":
+        """The forecaster that `save` wrote."""
+        from mqcast.run import Run
+
+        path = Path(path)
+        if not (path / "forecaster.json").exists():
+            raise ArtifactError(f"no forecaster at {path}; write one with save")
+        try:
+            facts = json.loads((path / "forecaster.json").read_text(encoding="utf-8"))
+            if facts["format"] != FORMAT:
+                raise ValueError("not a forecaster's facts")
+            if facts["version"] != FORMAT_VERSION:
+                raise ArtifactError(
+                    f"{path} has format {facts['version']}, this mqcast reads {FORMAT_VERSION}; fit it again"
+                )
+            params = facts["params"]
+            made = cls(params["model"], params["horizon"], tuple(params["quantiles"]))
+            dress = Dress(**facts["dress"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"{path / 'forecaster.json'} is damaged ({error}); save it again") from None
+        made._check()
+        made.panel_, made.dress_ = Panel.open(path / "panel"), dress
+        made.panel_.verify()
+        made.schema = made.panel_.schema
+        made.run_ = made.config_ = None
+        if made.model != SEASONAL_NAIVE:
+            made.run_ = Run.open(path)
+            made.run_.network()  # whole, or an error now
+            if made.run_.layout.signature != made.panel_.layout.signature:
+                raise ArtifactError(f"the data in {path} is not of the run's columns and categories; save it again")
+            made.config_ = made.run_.config
+        return made
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _fitted(self) -> None:
+        if not hasattr(self, "panel_"):
+            raise NotFittedError("this Forecaster has not been fitted; call fit(frame) first, or Forecaster.load(path)")
+
+    def _panel(self, frame: Any, future: Any, static: Any, events: Any) -> tuple[Panel, Dress]:
+        """What is to be forecast, read as the fitted frame was, and how the answer is to look."""
+        self._fitted()
+        if isinstance(frame, Panel):
+            return frame, self.dress_
+        layout: Layout = self.panel_.layout
+        dress = self.dress_ if frame is None else Dress.of(frame, layout.schema.id, layout.schema.time)
+        if all(part is None for part in (frame, future, static, events)):
+            return self.panel_, dress
+        frames: Frames = gathered(self.panel_, frame, static, events)
+        if future is not None:
+            frames = with_future(frames, future, layout.schema)
+        return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), dress
+
+    def _forecast(self, panel: Panel, first: Any = None, last: Any = None, run: Any = None) -> pl.DataFrame:
+        if self.model == SEASONAL_NAIVE:
+            from mqcast.forecast.baselines import seasonal_naive
+
+            return seasonal_naive(panel, int(self.horizon), tuple(self.quantiles), first=first, last=last)
+        from mqcast.forecast.predict import forecast_frame
+
+        run = run or self.run_
+        assert run is not None
+        return forecast_frame(run, panel, first=first, last=last, device=self.device)
+
+    def _forecast_anew(self, panel: Panel, start: Any, end: Any) -> pl.DataFrame:
+        """By a network that has seen no target after `start`."""
+        with tempfile.TemporaryDirectory(prefix="mqcast-") as folder:
+            run = self._train(panel, self._settings(panel, until=start), Path(folder) / "run")
+            return self._forecast(panel, start, end, run)
+
+    def _cutoffs(self, panel: Panel, start: Any, end: Any) -> tuple[Any, Any]:
+        """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""
+        series = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
+        steps = panel.last_observed[series] - np.array([3 * int(self.horizon) - 1, 1])
+        steps = np.maximum(steps, panel.first_step[series])
+        dates = [_date(int(panel.times_at(np.array([series]), step[None], 1)[0, 0]), panel) for step in steps]
+        start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
+        if as_time(start, panel.axis) > as_time(end, panel.axis):
+            raise ConfigError(f"the first cutoff, {start}, is after the last, {end}; give earlier ones")
+        return start, end
+
+
+def _date(time: int, panel: Panel) -> Any:
+    return panel.axis.dates(np.array([time])).to_list()[0]
+
+
+def _parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tuple[Any, Any]]:
+    """Cutoffs from start to end, in parts of `refit`."""
+    if refit is None:
+        yield start, end
+        return
+    if refit < 1:
+        raise ConfigError(f"refit is {refit}; give after how many cutoffs to train anew, 1 or more")
+    axis = panel.axis
+    first, last = (as_time(date, axis) for date in (start, end))
+    longest = int(np.argmax(panel.last_step - panel.first_step))
+    steps = panel.steps_until(last)[longest], panel.steps_until(first)[longest]
+    cutoffs = panel.times_at(np.array([longest]), np.array([steps[1]]), int(steps[0] - steps[1]) + 1)[0]
+    for i in range(0, len(cutoffs), refit):
+        yield _date(int(cutoffs[i]), panel), _date(int(cutoffs[min(i + refit, len(cutoffs)) - 1]), panel)
