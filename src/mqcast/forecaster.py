@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,11 @@ class Forecaster:
         """Those that fit the panel, with the user's own; trained on targets up to a date if one is given."""
         changes = tables_of(self.config)
         train = {"seed": self.seed, "max_steps": self.max_steps, "max_minutes": self.max_minutes}
-        changes["train"] = dict(changes.get("train", {})) | {k: v for k, v in train.items() if v is not None}
+        if isinstance(changes.setdefault("train", {}), Mapping):
+            changes["train"] = {
+                **changes["train"],
+                **{name: value for name, value in train.items() if value is not None},
+            }
         if until is not None:
             changes["split"] = {"train_until": until, "valid_until": until}
         return settings_for(panel, self.model, int(self.horizon), tuple(self.quantiles), changes)
@@ -142,8 +147,9 @@ class Forecaster:
     def _new_folder(self) -> Path:
         if self.folder is not None:
             return Path(self.folder)
-        self._temporary = tempfile.TemporaryDirectory(prefix="mqcast-")
-        return Path(self._temporary.name) / "run"
+        folder = tempfile.mkdtemp(prefix="mqcast-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder) / "run"
 
     def _train(self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False) -> Any:
         from mqcast.train.loop import fit

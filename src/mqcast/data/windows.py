@@ -221,7 +221,8 @@ def _creation_times(panel: Panel, config: WindowConfig, span: Span, scored: bool
     if scored:
         last = until - (1 if config.partial_horizon else config.horizon)
         earliest = None if span.first is None else panel.steps_until(span.first)
-    else:  # a series that has been silent for a whole horizon has ended
+    else:  # a series that has been silent for a whole horizon has ended; one never observed begins with its first row
+        first = np.where(panel.last_observed < panel.first_step, panel.first_step - 1, first)
         last = panel.last_observed + config.horizon
         earliest = None if span.first is None else panel.steps_until(span.first - 1) + 1
     if earliest is not None:

@@ -1,0 +1,401 @@
+"""The Forecaster: sklearn's manners, pandas and polars, new history, new items, other plans, and what is on disk."""
+
+import json
+import pickle
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import (
+    check_estimator_cloneable,
+    check_estimator_repr,
+    check_get_params_invariance,
+    check_no_attributes_set_in_init,
+    check_parameters_default_constructible,
+    check_set_params,
+)
+
+from mqcast import Forecaster, Panel, Schema
+from mqcast.config import RunConfig, WindowConfig
+from mqcast.datasets import World, lognormal_world
+from mqcast.errors import (
+    ArtifactError,
+    ConfigError,
+    DataError,
+    KnownValuesError,
+    MissingColumnError,
+    NotFittedError,
+    SeriesLeftOutWarning,
+)
+
+HORIZON = 4
+SMALL = {
+    "train": {"num_threads": 1},
+    "model": {"hidden_dim": 6, "encoder_dilations": (1, 2), "lookback": 8},
+    "window": {"history": 8, "num_fcts": 12},
+}
+KEYS = ["unique_id", "cutoff", "ds", "horizon"]
+
+
+@cache
+def world() -> World:
+    return lognormal_world(12, 60, HORIZON)
+
+
+def new(model: str = "mqt", **settings) -> Forecaster:
+    config = None if model == "seasonal-naive" else SMALL
+    return Forecaster(model, HORIZON, schema=world().schema, max_steps=4, config=config, **settings)
+
+
+@cache
+def fitted(model: str = "mqt") -> Forecaster:
+    return new(model).fit(world().frame, static=world().static, events=world().events)
+
+
+def plan() -> pl.DataFrame:
+    """The future rows of the world's own frame."""
+    return world().frame.filter(pl.col("y").is_null()).drop("y")
+
+
+# -- sklearn's manners -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_get_params_invariance,
+        check_set_params,
+        check_no_attributes_set_in_init,
+        check_estimator_cloneable,
+        check_estimator_repr,
+        check_parameters_default_constructible,
+    ],
+)
+def test_sklearns_checks_of_parameters_pass(check):
+    check("Forecaster", Forecaster())
+
+
+def test_a_clone_has_the_parameters_and_no_fit():
+    copy = clone(fitted())
+    assert copy.get_params() == fitted().get_params()
+    with pytest.raises(NotFittedError, match=r"not been fitted; call fit\(frame\) first"):
+        copy.predict()
+    assert not copy.__sklearn_is_fitted__()
+    assert fitted().__sklearn_is_fitted__()
+
+
+def test_every_verb_but_fit_asks_for_a_fit(tmp_path):
+    verbs = [
+        lambda f: f.predict(),
+        lambda f: f.revisions(),
+        lambda f: f.backtest(),
+        lambda f: f.evaluate(),
+        lambda f: f.what_if(plan()),
+        lambda f: f.explain("a"),
+        lambda f: f.save(tmp_path / "f"),
+    ]
+    for verb in verbs:
+        with pytest.raises(NotFittedError):
+            verb(Forecaster())
+    assert not list(tmp_path.iterdir())
+
+
+def test_pickling_is_refused_with_the_way_to_save():
+    with pytest.raises(TypeError, match=r"save\(path\) and Forecaster.load\(path\)"):
+        pickle.dumps(fitted())
+
+
+def test_unknown_parameters_are_told_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no parameter 'horizn' \(did you mean 'horizon'\?\)"):
+        Forecaster().set_params(horizn=3)
+
+
+def test_the_text_of_a_forecaster_names_what_was_said():
+    assert repr(Forecaster("mqcnn", horizon=7)) == "Forecaster(model='mqcnn', horizon=7)"
+
+
+# -- forecasts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn", "seasonal-naive"])
+def test_every_model_forecasts_every_series_from_the_last_sale(model: str):
+    found = fitted(model).predict()
+    assert found.columns == [*KEYS, "q0.5", "q0.9"]
+    assert len(found) == 12 * HORIZON
+    sold = world().frame.drop_nulls("y")["ds"].max()
+    assert found["cutoff"].unique().to_list() == [sold]
+    assert (found["q0.9"] >= found["q0.5"]).all()
+    assert (found["q0.5"] >= 0).all()
+    assert found.select("unique_id", "ds").equals(plan().select("unique_id", "ds"))
+
+
+def test_pandas_polars_arrow_and_parquet_give_the_same_to_the_bit(tmp_path):
+    w, expected = world(), fitted().predict()
+    w.frame.write_parquet(tmp_path / "sales.parquet")
+    pandas = new().fit(w.frame.to_pandas(), static=w.static.to_pandas(), events=w.events.to_pandas()).predict()
+    assert isinstance(pandas, pd.DataFrame)
+    assert pl.from_pandas(pandas).equals(expected)
+    parquet = new().fit(str(tmp_path / "sales.parquet"), static=w.static, events=w.events)
+    assert parquet.predict().equals(expected)
+    for history in (w.frame, w.frame.to_arrow(), tmp_path / "sales.parquet"):
+        found = pl.DataFrame(fitted().predict(history))
+        assert found.equals(expected)
+    assert pl.from_pandas(fitted().predict(w.frame.to_pandas())).equals(expected)
+    panel = Panel.from_frame(w.frame, w.schema, w.static, w.events)
+    assert new().fit(panel).predict().equals(expected)
+
+
+def test_ids_and_dates_come_back_in_their_types():
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=40)
+    frame = pd.DataFrame({"shop": np.repeat([3, 1], 40), "day": np.tile(days, 2), "sold": rng.poisson(9, 80)})
+    made = Forecaster("seasonal-naive", 3, schema=Schema(id="shop", time="day", target="sold")).fit(frame)
+    found = made.predict()
+    assert found["shop"].dtype == np.int64
+    assert found["day"].dtype == frame["day"].dtype
+    assert set(found["shop"]) == {1, 3}
+    dated = pl.from_pandas(frame).with_columns(pl.col("day").cast(pl.Date))
+    assert Forecaster("seasonal-naive", 3, schema=made.schema).fit(dated).predict().schema["cutoff"] == pl.Date
+
+
+def test_new_history_moves_the_cutoff_without_training():
+    w = world()
+    early = w.frame.filter(pl.col("ds") <= w.frame["ds"].unique().sort()[52])
+    weeks = early["ds"].unique().sort()
+    early = early.with_columns(pl.when(pl.col("ds") <= weeks[-1 - HORIZON]).then("y").alias("y"))
+    found = fitted().predict(early)
+    assert found["cutoff"].unique().to_list() == [weeks[-1 - HORIZON]]
+    assert found.equals(fitted().predict(cutoff=weeks[-1 - HORIZON]))
+
+
+def test_new_items_are_forecast_from_their_attributes_and_plan():
+    w = world()
+    item = plan().filter(unique_id="item_000001").with_columns(unique_id=pl.lit("new"))
+    static = pl.DataFrame({"unique_id": ["new"], "category": "category_01", "brand": "brand_01", "price_band": "low"})
+    found = fitted().predict(future=pl.concat([plan(), item]), static=static)
+    assert len(found.filter(unique_id="new")) == HORIZON
+    assert found.filter(pl.col("unique_id") != "new").equals(fitted().predict())
+    sold = w.frame.filter(unique_id="item_000001").tail(HORIZON + 3).with_columns(unique_id=pl.lit("new"))
+    young = fitted().predict(pl.concat([w.frame, sold]), static=static)
+    assert len(young.filter(unique_id="new")) == HORIZON
+    assert not young.filter(unique_id="new")["q0.5"].equals(found.filter(unique_id="new")["q0.5"])
+
+
+def test_another_plan_changes_the_forecast_and_the_difference_is_shown():
+    promoted = plan().with_columns(promo_display=pl.lit(True))
+    found = fitted().what_if(promoted)
+    same = fitted().what_if(plan())
+    assert same["q0.5_change"].abs().max() == 0
+    assert found["q0.5_baseline"].equals(fitted().predict()["q0.5"].alias("q0.5_baseline"))
+    np.testing.assert_allclose(found["q0.5_change"], found["q0.5"] - found["q0.5_baseline"])
+    assert found["q0.5_change"].abs().max() > 0
+    other = fitted().what_if(promoted, baseline=plan().with_columns(promo_coupon=pl.lit(True)))
+    assert not other["q0.5_baseline"].equals(found["q0.5_baseline"])
+    assert fitted().predict(future=promoted)["q0.5"].equals(found["q0.5"])
+
+
+def test_revisions_hold_every_cutoff_and_agree_with_each_of_them():
+    weeks = world().frame["ds"].unique().sort()
+    found = fitted().revisions(start=weeks[50], end=weeks[55])
+    assert found["cutoff"].n_unique() == 6
+    assert len(found) == 12 * 6 * HORIZON
+    alone = fitted().predict(cutoff=weeks[53])
+    np.testing.assert_allclose(found.filter(cutoff=weeks[53])["q0.9"], alone["q0.9"], rtol=1e-5)
+    assert fitted().revisions()["cutoff"].n_unique() == 3 * HORIZON - 1
+
+
+def test_a_backtest_sees_nothing_after_its_start():
+    w, weeks = world(), world().frame["ds"].unique().sort()
+    later = pl.col("ds") > weeks[48]
+    changed = w.frame.with_columns(pl.when(later).then(pl.col("y") * 5 + 3).otherwise("y").alias("y"))
+    frames = (w.frame, changed)
+    one, two = (new().fit(f, static=w.static, events=w.events).backtest(start=weeks[48], end=weeks[49]) for f in frames)
+    assert one.filter(cutoff=weeks[48]).equals(two.filter(cutoff=weeks[48]))
+    assert not one.filter(cutoff=weeks[49]).equals(two.filter(cutoff=weeks[49]))
+
+
+def test_a_backtest_with_refits_trains_anew_for_each_part():
+    weeks = world().frame["ds"].unique().sort()
+    made = new().fit(world().frame, static=world().static, events=world().events)
+    found = made.backtest(start=weeks[46], end=weeks[51], refit=3)
+    assert found["cutoff"].n_unique() == 6
+    once = made.backtest(start=weeks[46], end=weeks[51])
+    assert found.filter(cutoff=weeks[47]).equals(once.filter(cutoff=weeks[47]))
+    assert not found.filter(cutoff=weeks[50]).equals(once.filter(cutoff=weeks[50]))
+    score = made.evaluate(by="horizon")
+    assert score["horizon"].to_list() == [1, 2, 3, 4]
+    assert score["rows"].sum() == len(found)
+    assert made.evaluate(by="category").columns[0] == "category"
+
+
+def test_an_explanation_sums_to_one_over_the_dates_looked_at():
+    found = fitted().explain("item_000003", above=0.0)
+    sums = found.group_by("block", "horizon").agg(pl.sum("weight"))
+    np.testing.assert_allclose(sums["weight"], 1, rtol=1e-4)
+    assert found["unique_id"].unique().to_list() == ["item_000003"]
+    assert (found["looked_at"] <= found["cutoff"]).all()
+    assert len(fitted().explain(["item_000003", "item_000004"])["unique_id"].unique()) == 2
+    for model in ("mqcnn", "seasonal-naive"):
+        with pytest.raises(ConfigError, match="no attention to explain"):
+            fitted(model).explain("item_000003")
+
+
+def test_seasonal_naive_is_the_same_season_of_before_with_the_spread_of_its_differences():
+    found = fitted("seasonal-naive").predict()
+    series = world().frame.filter(unique_id="item_000005").drop_nulls("y")["y"].cast(pl.Float32).cast(pl.Float64)
+    mine = found.filter(unique_id="item_000005")
+    np.testing.assert_allclose(mine["q0.5"], series[60 - 52 : 60 - 52 + HORIZON], rtol=1e-6)
+    spread = np.sqrt(np.mean((series[52:].to_numpy() - series[:-52].to_numpy()) ** 2))
+    np.testing.assert_allclose(mine["q0.9"] - mine["q0.5"], 1.2815515655446004 * spread, rtol=1e-6)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_fit_the_data_and_give_way_to_the_users(tmp_path):
+    made = fitted()
+    assert made.config_.window.history == 8
+    assert made.config_.train.max_steps == 4
+    assert made.config_.scaling.log1p
+    file = tmp_path / "run.toml"
+    file.write_text("[train]\nlearning_rate = 0.5\n[schema]\ntarget = 'y'\n")
+    given = RunConfig(window=WindowConfig(horizon=HORIZON, history=9, num_fcts=3))
+    panel = made.panel_
+    assert Forecaster(horizon=HORIZON, config=file)._settings(panel).train.learning_rate == 0.5
+    assert Forecaster(horizon=HORIZON, config=given)._settings(panel).window.num_fcts == 3
+    assert Forecaster(horizon=HORIZON, seed=7, max_minutes=2)._settings(panel).train.seed == 7
+    with pytest.raises(ConfigError, match=r"config says model\.quantiles = \(0\.1,\); say it to the Forecaster"):
+        Forecaster(horizon=HORIZON, config={"model": {"quantiles": (0.1,)}})._settings(panel)
+
+
+@pytest.mark.parametrize(
+    ("freq", "length"), [("h", 400), ("D", 200), ("W", 120), ("MS", 40), ("B", 90), ("QS", 12), ("D", 12)]
+)
+def test_a_bare_frame_of_any_frequency_can_be_fitted(freq: str, length: int):
+    rng = np.random.default_rng(0)
+    dates = pd.date_range("2020-01-06", periods=length, freq=freq)
+    frame = pd.DataFrame({"unique_id": np.repeat(["a", "b"], length), "ds": np.tile(dates, 2)})
+    frame["y"] = rng.gamma(3, 4, 2 * length)
+    config = {"train": {"num_threads": 1}, "model": {"hidden_dim": 4}}
+    found = Forecaster(horizon=3, max_steps=1, config=config).fit(frame).predict()
+    assert len(found) == 6
+    assert np.isfinite(found[["q0.5", "q0.9"]].to_numpy()).all()
+
+
+def test_the_same_seed_gives_the_same_forecast_and_another_seed_another():
+    w = world()
+    one, other = (new(seed=s).fit(w.frame, static=w.static, events=w.events).predict() for s in (0, 1))
+    assert one.equals(fitted().predict())
+    assert not one.equals(other)
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["mqt", "seasonal-naive"])
+def test_saved_and_loaded_it_forecasts_the_same_to_the_bit(model: str, tmp_path):
+    made = fitted(model)
+    path = made.save(tmp_path / "made")
+    again = Forecaster.load(path)
+    assert again.predict().equals(made.predict())
+    assert again.predict(world().frame.to_pandas())["q0.5"].tolist() == made.predict()["q0.5"].to_list()
+    assert again.revisions().equals(made.revisions())
+    assert again.horizon == HORIZON
+    assert not [file for file in path.rglob("*") if file.suffix in (".pkl", ".pt", ".bin")]
+    assert again.save(tmp_path / "twice").exists()
+    with pytest.raises(ArtifactError, match="exists already"):
+        made.save(path)
+
+
+def damaged(path, name: str):
+    file = path / name
+    file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)
+
+
+def edited(path, name: str, **changes):
+    file = path / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda path: (path / "forecaster.json").unlink(), "no forecaster at"),
+        (lambda path: damaged(path, "forecaster.json"), r"forecaster\.json is damaged"),
+        (lambda path: edited(path, "forecaster.json", version=99), "has format 99"),
+        (lambda path: edited(path, "forecaster.json", params={"model": "mqt"}), r"forecaster\.json is damaged"),
+        (
+            lambda path: (path / "model.safetensors").write_bytes(b"no weights"),
+            r"model\.safetensors is missing or damaged",
+        ),
+        (lambda path: (path / "model.safetensors").unlink(), "is not done"),
+        (lambda path: damaged(path, "schema.json"), r"schema\.json is missing or damaged"),
+        (lambda path: (path / "panel" / "panel.json").unlink(), "no panel at"),
+        (lambda path: edited(path, "run.json", version=1), "run format 1"),
+        (lambda path: edited(path, "run.json", signature="0"), r"schema\.json is missing or damaged"),
+    ],
+)
+def test_what_is_wrong_on_disk_is_told(harm, message: str, tmp_path):
+    path = fitted().save(tmp_path / "made")
+    harm(path)
+    with pytest.raises(ArtifactError, match=message):
+        Forecaster.load(path)
+
+
+def test_nothing_is_left_behind_by_a_save_that_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="cannot write to"):
+        fitted().save(tmp_path / "file" / "made")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# -- bad calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "mqtt"}, r"model is 'mqtt' \(did you mean 'mqt'\?\)"),
+        ({"horizon": 0}, "horizon is 0"),
+        ({"horizon": 2.5}, "horizon is 2.5"),
+        ({"quantiles": (0.9, 0.5)}, "quantiles are"),
+        ({"quantiles": ()}, "quantiles are"),
+        ({"config": 3}, "config is a int"),
+        ({"config": {"train": 3}}, "config: train is 3"),
+        ({"config": {"train": {"rate": 3}}}, "no setting 'rate'"),
+        ({"config": "nowhere.toml"}, "no settings file at nowhere.toml"),
+        ({"max_steps": 0}, "max_steps"),
+    ],
+)
+def test_impossible_settings_are_told_when_fitting(settings, message):
+    w = world()
+    made = Forecaster(**{"horizon": HORIZON, "schema": w.schema} | settings)
+    with pytest.raises(ConfigError, match=message):
+        made.fit(w.frame, static=w.static, events=w.events)
+
+
+def test_bad_frames_are_told_when_forecasting():
+    w, made = world(), fitted()
+    with pytest.raises(MissingColumnError, match="no column 'promo_coupon'"):
+        made.predict(w.frame.drop("promo_coupon"))
+    with pytest.raises(MissingColumnError, match="the future has no column 'promo_display'"):
+        made.predict(future=plan().drop("promo_display"))
+    with pytest.raises(DataError, match="no row after the last sale"):
+        made.predict(future=w.frame.drop_nulls("y").drop("y"))
+    with pytest.raises(KnownValuesError, match="known values are absent inside the horizon"):
+        made.predict(future=plan().filter(pl.col("ds") < plan()["ds"].max()))
+    with pytest.raises(ConfigError, match="is after the last"):
+        made.revisions(start="2020-02-02", end="2020-01-05")
+    with pytest.raises(ConfigError, match="is not a date"):
+        made.predict(cutoff="someday")
+    with pytest.raises(ConfigError, match="refit is 0"):
+        made.backtest(refit=0)
+    with pytest.raises(DataError, match="no such series"):
+        made.explain("nobody")
+    with pytest.warns(SeriesLeftOutWarning, match="1 of 12 series are not forecast"):
+        made.predict(
+            w.frame.filter((pl.col("unique_id") != "item_000004") | (pl.col("ds") < w.frame["ds"].unique().sort()[40]))
+        )
