@@ -106,11 +106,7 @@ class Forecaster:
         columns but no target, are the plan that `predict` uses. `resume` goes on with the run in `folder`.
         """
         self._check()
-        if isinstance(frame, Panel):
-            panel, dress = frame, Dress()
-        else:
-            panel = Panel.from_frame(frame, self.schema, static, events)
-            dress = Dress.of(frame, panel.schema.id, panel.schema.time)
+        panel, dress = self._read(frame, static, events)
         run, config = None, None
         if self.model != SEASONAL_NAIVE:
             config = self._settings(panel)
@@ -118,6 +114,12 @@ class Forecaster:
         self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
         self.__dict__.pop("backtest_", None)
         return self
+
+    def _read(self, frame: Any, static: Any, events: Any) -> tuple[Panel, Dress]:
+        if isinstance(frame, Panel):
+            return frame, Dress()
+        panel = Panel.from_frame(frame, self.schema, static, events)
+        return panel, Dress.of(frame, panel.schema.id, panel.schema.time)
 
     def _check(self) -> None:
         models = (*MODELS, SEASONAL_NAIVE)
@@ -218,9 +220,11 @@ class Forecaster:
         """Forecasts from every cutoff between two dates, by networks that were trained on what was known before.
 
         Trained once, on targets up to `start`; with `refit` anew after every so many cutoffs. Left out, the cutoffs are
-        the last 3 horizons before the last sale. `evaluate` then judges what this found.
+        the last 3 horizons before the last sale. `evaluate` then judges what this found. A new frame needs no `fit`.
         """
-        panel, dress = self._panel(frame, None, static, events)
+        self._check()
+        is_new = frame is not None and not hasattr(self, "panel_")
+        panel, dress = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
         start, end = self._cutoffs(panel, start, end)
         if self.model == SEASONAL_NAIVE:
             found = self._forecast(panel, start, end)
@@ -264,6 +268,17 @@ class Forecaster:
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
             found.append(network.explain(assemble(part.batch(0, 0)), 1).frame(panel, above))
         return self.dress_.wear(pl.concat(found), panel.schema.id)
+
+    @classmethod
+    def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
+        """A trained run, and the data to forecast from."""
+        from mqcast.run import Run
+
+        run = Run.open(folder)
+        config = run.config
+        made = cls(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
+        made.run_, made.config_, made.panel_, made.dress_ = run, config, panel, Dress()
+        return made
 
     # -- on disk -------------------------------------------------------------------------------------------------------
 

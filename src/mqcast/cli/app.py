@@ -1,0 +1,166 @@
+"""The command line's frame: the app, options that commands share, how they speak, and how they end."""
+
+import json
+import logging
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from mqcast.config import RunConfig
+from mqcast.data.panel import Panel
+from mqcast.defaults import settings_for
+from mqcast.errors import ConfigError, Interrupted, MqcastError
+from mqcast.launch import is_first, is_worker, leave_with_parent, num_cores, run_processes
+from mqcast.version import __version__
+
+app = typer.Typer(
+    help="Quantile demand forecasts from every creation time in one pass.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
+
+
+Packed = Annotated[Path, typer.Argument(help="A packed panel.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat for more.")
+]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="How many work together here; left out: one a core, or one a GPU.")
+]
+Config = Annotated[Path | None, typer.Option(help="TOML file with tables \\[window], \\[model], \\[train] …")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; what else is not said is fitted to the panel.")]
+Model = Annotated[str | None, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn.")]
+Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
+
+
+@app.callback()
+def _options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    pass  # read by `main`, which has to know it when parsing itself fails
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def said_tables(config: Path | None, changes: list[str]) -> dict[str, Any]:
+    """Tables of a TOML file, with what the command line sets; its [schema] is for packing."""
+    tables = RunConfig.read_toml(config) if config else {}
+    tables.pop("schema", None)
+    for change in changes:
+        name, equals, text = change.partition("=")
+        table, dot, field = name.partition(".")
+        if not equals or not dot:
+            raise ConfigError(f"--set {change}: write it as table.setting=value, such as train.learning_rate=0.003")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        tables.setdefault(table, {})[field] = value
+    return tables
+
+
+def run_settings(tables: dict[str, Any], panel: Panel, model: str | None, horizon: int | None) -> RunConfig:
+    """All settings of a run: those that are said, and with --horizon those that fit the panel."""
+    tables.pop("search", None)
+    if horizon is None:
+        if "window" not in tables:
+            raise ConfigError(
+                "no settings of the windows; give --horizon, and the rest is fitted to the panel, or --config with a "
+                "table [window], or --set window.horizon=…, window.history=… and window.num_fcts=…"
+            )
+        if model is not None:
+            tables["model"] = {**tables.get("model", {}), "model": model}
+        return RunConfig(**tables)
+    said = tables.get("model", {})
+    levels = tuple(said.get("quantiles", (0.5, 0.9)))
+    fitted = settings_for(panel, model or said.get("model", "mqt"), horizon, levels, tables)
+    if tables.get("train", {}).get("num_threads"):
+        return fitted
+    return fitted.replace(train=fitted.train.replace(num_threads=1))  # a process a core
+
+
+def in_processes(wanted: int | None, device: str, most: int) -> None:
+    """Become several processes, unless this is one of them or one is enough."""
+    if is_worker():
+        leave_with_parent()
+        return
+    num = wanted
+    if num is None:
+        import torch
+
+        on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        num = (
+            min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
+        )
+    if num > 1:
+        sys.exit(run_processes(num, sys.argv[1:]))
+
+
+@contextmanager
+def listening(config: RunConfig, name: str, mlflow: bool, quiet: bool) -> Iterator[tuple[Any, ...]]:
+    """Who hears of the training: a bar in a terminal, else a line an epoch; MLflow if asked for."""
+    from mqcast.train.records import LogLines, MlflowTracker, ProgressBar
+
+    found: list[Any] = []
+    if is_first() and not quiet:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING)
+        logging.getLogger("mqcast").setLevel(logging.INFO)
+        found.append(ProgressBar(console) if console.is_terminal else LogLines())
+    if is_first() and mlflow:
+        found.append(MlflowTracker(config, name))
+    with ExitStack() as stack:
+        for listener in found:
+            if hasattr(listener, "close"):
+                stack.callback(listener.close)
+        yield tuple(found)
+
+
+def tell(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line and exit code 2. Of several processes the first one speaks."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except MqcastError as error:
+        if debug:
+            raise
+        if is_first():
+            Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[").replace("\n", " ")

@@ -1,0 +1,170 @@
+"""Commands about data: init, pack, inspect, demo."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+from rich.table import Table
+
+from mqcast.cli.app import AsJson, Columns, app, console, progress, tell
+from mqcast.data.panel import Panel, pack
+from mqcast.data.schema import Schema
+from mqcast.data.source import open_source
+from mqcast.data.summary import Summary, summarise
+from mqcast.durable import write_file
+from mqcast.errors import ArtifactError, ConfigError
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
+    items: Annotated[int, typer.Option(help="How many items to simulate.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a synthetic retail world, pack it, and show what a network is given.
+
+    Example: [bold]mqcast demo --items 2000[/bold]
+    """
+    from mqcast.demo import run_demo
+
+    result = run_demo(folder, items, seed)
+    if as_json:
+        typer.echo(json.dumps(asdict(result)))
+        return
+    console.print(f"\n[bold]A simulated retailer[/bold] in {result.panel_folder} ({result.seconds:.1f} s)\n")
+    console.print(_summary_table(result.summary))
+    table = Table(title="What a network is given: one batch", title_justify="left")
+    for heading in ("part", "shape", "meaning"):
+        table.add_column(heading)
+    for row in result.batch:
+        table.add_row(*row)
+    console.print(table)
+    table = Table(title=f"What there is to win: weighted quantile loss, {result.scored}", title_justify="left")
+    for heading in ("forecaster", "P50", "P90", "P50 in promotion weeks", "P50 in holiday weeks"):
+        table.add_column(heading, justify="left" if heading == "forecaster" else "right")
+    for name, losses in result.losses.items():
+        table.add_row(name, *(f"{loss:.3f}" for loss in losses.values()))
+    console.print(table)
+
+
+@app.command("init")
+def init_command(
+    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    out: Annotated[Path, typer.Option(help="The TOML file to write.")] = Path("mqcast.toml"),
+    horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
+    id: Annotated[str | None, typer.Option("--id", help="Which series a row belongs to; left out: guessed.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="The row's date; left out: guessed.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="What is forecast; left out: guessed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at data and write a TOML file to start from: roles guessed, settings fitted, every line explained.
+
+    Example: [bold]mqcast init sales.parquet --horizon 26[/bold]
+    """
+    from mqcast.starter import look_at, starter_toml
+
+    if out.exists():
+        raise ArtifactError(f"{out} exists already; name another with --out, or remove it")
+    open_source(frame)  # says what is wrong with a file, if something is
+    look = look_at(pl.scan_parquet(frame), id, time, target)
+    write_file(out, starter_toml(look, horizon, frame))
+    tell(
+        as_json,
+        {"config": str(out), "schema": look.schema.model_dump(mode="json")},
+        f"a first {out} is written; read it",
+    )
+
+
+@app.command("pack")
+def pack_command(
+    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the panel.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with a table \\[schema], instead of the options.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="What is forecast.")] = "y",
+    id: Annotated[str, typer.Option(help="Which series a row belongs to.")] = "unique_id",
+    time: Annotated[str, typer.Option(help="The row's date.")] = "ds",
+    freq: Annotated[str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: told from the dates.")] = None,
+    static: Columns = None,
+    past: Columns = None,
+    known: Columns = None,
+    event: Columns = None,
+    category: Annotated[
+        list[str] | None, typer.Option(help="Column of numbers that are names; repeat for more.")
+    ] = None,
+    holidays: Annotated[list[str] | None, typer.Option(help="Country or region: US, DE-BY; repeat for more.")] = None,
+    observed: Annotated[str | None, typer.Option(help="Flag: false where demand was not observed.")] = None,
+    time_grid: Annotated[str, typer.Option(help="'calendar', or 'rows': each row is the next step.")] = "calendar",
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A packed panel whose roles and categories to take: the one a run was trained on."),
+    ] = None,
+    static_table: Annotated[str | None, typer.Option(help="Parquet with one row a series.")] = None,
+    event_table: Annotated[str | None, typer.Option(help="Parquet with one row a date.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Validate a frame of any size and pack it into a folder that trains from disk.
+
+    Example: [bold]mqcast pack sales.parquet panel --freq W --known promo --known price --holidays US[/bold]
+    """
+    said: dict[str, Any] = {
+        "target": target,
+        "id": id,
+        "time": time,
+        "freq": freq,
+        "observed": observed,
+        "time_grid": time_grid,
+        "static": static or (),
+        "past": past or (),
+        "known": known or (),
+        "events": event or (),
+        "holidays": holidays or (),
+        "kinds": dict.fromkeys(category or (), "category"),
+    }
+    given = {name: value for name, value in said.items() if value != Schema.model_fields[name].default}
+    ways = [way for way, is_given in {"--config": config, "--like": like}.items() if is_given is not None]
+    if len(ways) + bool(given) > 1:
+        raise ConfigError(f"give one of {', '.join(ways + ['--' + name for name in given])}, not all")
+    schema = Schema(**said) if not ways else None if config is None else Schema.from_toml(config, table="schema")
+    other = None if like is None else Panel.open(like)
+    with progress("packing", quiet=as_json) as on_progress:
+        panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
+    _show_panel(panel, as_json)
+
+
+@app.command()
+def inspect(folder: Annotated[Path, typer.Argument(help="A packed panel.")], as_json: AsJson = False) -> None:
+    """Say what a packed panel holds, after checking every byte of it.
+
+    Example: [bold]mqcast inspect panel[/bold]
+    """
+    panel = Panel.open(folder)
+    panel.verify()
+    _show_panel(panel, as_json)
+
+
+def _show_panel(panel: Panel, as_json: bool) -> None:
+    summary = summarise(panel)
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"fingerprint": panel.fingerprint}))
+    else:
+        console.print(_summary_table(summary))
+        console.print(f"fingerprint {panel.fingerprint}", highlight=False)
+
+
+def _summary_table(summary: Summary) -> Table:
+    table = Table(title="Panel", title_justify="left", show_header=False)
+    table.add_row("series", f"{summary.num_series:,}, of {summary.shortest:,} to {summary.longest:,} steps")
+    table.add_row("rows", f"{summary.num_rows:,} in {summary.num_bytes / 2**20:,.1f} MiB")
+    table.add_row("dates", f"{summary.first} to {summary.last}, {summary.freq}")
+    table.add_row(
+        "target", f"{summary.missing_share:.1%} of steps missing, {summary.zero_share:.1%} of the others zero"
+    )
+    for role, names in summary.columns.items():
+        table.add_row(role, ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else ""))
+    return table

@@ -1,0 +1,144 @@
+"""Commands that forecast: forecast, revisions, backtest, what-if."""
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+
+from mqcast.cli.app import (
+    AsJson,
+    Changes,
+    Config,
+    Device,
+    Packed,
+    Processes,
+    app,
+    in_processes,
+    progress,
+    said_tables,
+    tell,
+)
+from mqcast.data.panel import Panel
+from mqcast.durable import write_file
+from mqcast.launch import is_first
+
+Trained = Annotated[Path, typer.Argument(help="A trained run.")]
+Out = Annotated[Path, typer.Argument(help="The Parquet file to write.")]
+
+
+@app.command("forecast")
+def forecast_command(
+    run: Trained,
+    panel: Packed,
+    out: Out,
+    first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last one alone.")] = None,
+    last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Forecast from the panel's last observation, or from every cutoff between two dates.
+
+    Interrupted, the same command goes on where it was.
+
+    Example: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold]
+    """
+    _forecast(run, panel, out, first, last, processes, device, as_json)
+
+
+@app.command("revisions")
+def revisions_command(
+    run: Trained,
+    panel: Packed,
+    out: Out,
+    start: Annotated[str, typer.Option(help="First cutoff.")],
+    end: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
+    processes: Processes = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Forecast from every cutoff between two dates, in one pass: how the forecast of each date has moved.
+
+    Example: [bold]mqcast revisions runs/first panel revisions.parquet --start 2024-01-07[/bold]
+    """
+    _forecast(run, panel, out, start, end, processes, device, as_json)
+
+
+@app.command("backtest")
+def backtest_command(
+    panel: Packed,
+    out: Out,
+    horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")],
+    model: Annotated[str, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn, mqrnn or seasonal-naive.")] = "mqt",
+    quantile: Annotated[list[float] | None, typer.Option(help="Level; repeat for more. Left out: 0.5 and 0.9.")] = None,
+    start: Annotated[str | None, typer.Option(help="First cutoff; left out: three horizons before the end.")] = None,
+    end: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last with an observed target.")] = None,
+    refit: Annotated[int | None, typer.Option(min=1, help="Train anew after so many cutoffs.")] = None,
+    config: Config = None,
+    set: Changes = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train on what was known before a date, and forecast from every cutoff after it.
+
+    Example: [bold]mqcast backtest panel backtest.parquet --horizon 13 --start 2024-01-07 --refit 13[/bold]
+    """
+    from mqcast.forecaster import Forecaster
+
+    levels = tuple(quantile or (0.5, 0.9))
+    made = Forecaster(model, horizon, levels, config=said_tables(config, set or []), device=device, verbose=not as_json)
+    found = made.backtest(Panel.open(panel), start, end, refit=refit)
+    _write(found, out)
+    facts = {"forecasts": str(out), "rows": len(found), "cutoffs": found["cutoff"].n_unique()}
+    tell(as_json, facts, f"forecasts from {facts['cutoffs']} cutoffs are in {out}")
+
+
+@app.command("what-if")
+def what_if_command(
+    run: Trained,
+    panel: Packed,
+    future: Annotated[Path, typer.Argument(help="Parquet: id, date and known columns after the last sale.")],
+    out: Out,
+    baseline: Annotated[Path | None, typer.Option(help="The other plan; left out: the one that the panel has.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast two plans from one cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+
+    Example: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold]
+    """
+    from mqcast.forecaster import Forecaster
+
+    found = Forecaster.of_run(run, Panel.open(panel)).what_if(future, baseline)
+    _write(found, out)
+    changes = {name: float(found[name].sum()) for name in found.columns if name.endswith("_change")}
+    text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
+    tell(as_json, {"forecasts": str(out), "total_change": changes}, f"in all {text}; by item and date in {out}")
+
+
+def _forecast(
+    run: Path,
+    panel: Path,
+    out: Path,
+    first: str | None,
+    last: str | None,
+    processes: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    from mqcast.forecast.predict import forecast
+    from mqcast.run import Run
+
+    trained, data = Run.open(run), Panel.open(panel)
+    in_processes(processes, device, data.num_series)
+    with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
+        forecast(trained, data, out, first=first, last=last, device=device, on_progress=on_progress)
+    if is_first():
+        tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
+
+
+def _write(table: pl.DataFrame, out: Path) -> None:
+    packed = io.BytesIO()
+    table.write_parquet(packed)
+    write_file(out, packed.getvalue())

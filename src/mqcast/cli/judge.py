@@ -1,0 +1,173 @@
+"""Commands that judge forecasts, whoever made them: evaluate, volatility, exceptions."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+from rich.table import Table
+
+from mqcast.cli.app import AsJson, app, console
+from mqcast.data.frames import frames_of
+from mqcast.data.panel import Panel
+from mqcast.errors import ConfigError, SourceError
+
+Forecasts = Annotated[Path, typer.Argument(help="Parquet: id, cutoff, date, q0.5, q0.9 …")]
+Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target, or a packed panel.")]
+Id = Annotated[str | None, typer.Option("--id", help="Which series a row belongs to; left out: unique_id.")]
+Time = Annotated[str | None, typer.Option("--time", help="The target's date; left out: ds.")]
+Target = Annotated[str | None, typer.Option("--target", help="What was forecast; left out: y.")]
+Missing = Annotated[str, typer.Option(help="'raise', or 'drop' forecasts of dates without an actual.")]
+
+
+@app.command("evaluate")
+def evaluate_command(
+    forecasts: Forecasts,
+    actuals: Actuals,
+    by: Annotated[
+        list[str] | None, typer.Option(help="horizon, cutoff, the date, the id or another column; repeat for more.")
+    ] = None,
+    season: Annotated[int | None, typer.Option(min=1, help="Steps a season, for MASE.")] = None,
+    missing: Missing = "raise",
+    id: Id = None,
+    time: Time = None,
+    target: Target = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accuracy of any forecaster's frame: quantile losses, coverage, width, WAPE, bias, MASE.
+
+    Example: [bold]mqcast evaluate forecasts.parquet panel --by horizon --missing drop[/bold]
+    """
+    from mqcast.evaluation import evaluate
+
+    known, names = _actuals(actuals, id, time, target)
+    options: dict[str, Any] = {"season": season, "missing": missing, **names}
+    found = evaluate(_read(forecasts), known, by or (), **options)
+    if as_json:
+        _print_json(found)
+    elif by:
+        levels = [name.removeprefix("qrisk_pooled_q") for name in found.columns if name.startswith("qrisk_pooled_q")]
+        short = {f"qrisk_pooled_q{level}": f"P{float(level) * 100:g}" for level in levels}
+        short |= {f"coverage_q{level}": f"≤P{float(level) * 100:g}" for level in levels}
+        kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in found.columns]
+        _show(found.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, share at or below, …")
+    else:
+        _show(found.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
+
+
+@app.command("volatility")
+def volatility_command(
+    revisions: Forecasts,
+    actuals: Actuals,
+    compare: Annotated[
+        Path | None, typer.Option(help="Another forecaster's frame, the baseline: how much less do these move in vain?")
+    ] = None,
+    level: Annotated[list[float] | None, typer.Option(help="Level; repeat for more. Left out: 0.5 and 0.9.")] = None,
+    cdf: Annotated[
+        str, typer.Option(help="'gamma' through two quantiles, or 'quantiles': lines through all.")
+    ] = "gamma",
+    weights: Annotated[str | None, typer.Option(help="'demand', by what an item sold before; left out: alike.")] = None,
+    resamples: Annotated[int, typer.Option(min=1, help="For the 95 % intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
+    missing: Missing = "raise",
+    id: Id = None,
+    time: Time = None,
+    target: Target = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether forecasts move for good reason: martingale volatility, with intervals.
+
+    Example: [bold]mqcast volatility revisions.parquet panel --compare other.parquet --missing drop[/bold]
+    """
+    from mqcast.evaluation import volatility
+
+    known, names = _actuals(actuals, id, time, target)
+    options: dict[str, Any] = {"cdf": cdf, "weights": weights, "resamples": resamples, "seed": seed, "missing": missing}
+    options |= names
+    levels = tuple(level or (0.5, 0.9))
+    judged = volatility(_read(revisions), known, levels, **options)
+    other = None if compare is None else volatility(_read(compare), known, levels, **options)
+    reduction = None if other is None else judged.reduction(other)
+    if as_json:
+        tables = {"summary": judged.summary, "process": judged.process, "reduction": reduction}
+        typer.echo(json.dumps({name: table.to_dicts() for name, table in tables.items() if table is not None}))
+        return
+    columns = ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
+    _show(judged.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
+    if other is not None and reduction is not None:
+        _show(other.summary.select(columns), f"The same of {compare}")
+        _show(reduction.select("level", "reduction", "lo", "hi", "difference"), "How much nearer to 0 than that")
+
+
+@app.command("exceptions")
+def exceptions_command(
+    revisions: Forecasts,
+    actuals: Actuals,
+    top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    level: Annotated[float, typer.Option(help="Which quantile.")] = 0.5,
+    rank: Annotated[str, typer.Option(help="'excess', or 'units' of demand.")] = "excess",
+    per: Annotated[str, typer.Option(help="'target', or 'item'.")] = "target",
+    id: Id = None,
+    time: Time = None,
+    target: Target = None,
+    as_json: AsJson = False,
+) -> None:
+    """The items and dates whose forecasts moved most without cause.
+
+    Example: [bold]mqcast exceptions revisions.parquet panel --rank units --top 50[/bold]
+    """
+    from mqcast.evaluation import exceptions
+
+    known, names = _actuals(actuals, id, time, target)
+    options: dict[str, Any] = {"rank": rank, "per": per, **names}
+    found = exceptions(_read(revisions), known, level, top, **options)
+    if as_json:
+        _print_json(found)
+    else:
+        hidden = ("moved", "lowest", "highest", "largest", "revised_at", "forecasts")
+        shown = found.drop([name for name in hidden if name in found.columns]).rename({"back_and_forth": "in_vain"})
+        _show(shown, "Forecasts that moved most without cause")
+
+
+def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The actuals of a file or of a packed panel, and what its columns are called."""
+    said = {"id": id, "time": time, "target": target}
+    if not (path / "panel.json").exists():
+        return _read(path), said
+    if any(said.values()):
+        raise ConfigError("a panel knows its columns' names; leave out --id, --time and --target")
+    panel = Panel.open(path)
+    schema = panel.schema
+    return frames_of(panel).rows, {"id": schema.id, "time": schema.time, "target": schema.target}
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except FileNotFoundError:
+        raise SourceError(f"no Parquet file at {path}", "check the path") from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise SourceError(f"{path} is not a readable Parquet file ({reason})", "write it again") from None
+
+
+def _print_json(table: pl.DataFrame) -> None:
+    typer.echo(json.dumps(table.to_dicts(), default=str))
+
+
+def _show(table: pl.DataFrame, title: str) -> None:
+    shown = Table(title=title, title_justify="left")
+    for name, kind in table.schema.items():
+        shown.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
+    for row in table.rows():
+        shown.add_row(*(_cell(value) for value in row))
+    console.print(shown)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return str(value).removesuffix(" 00:00:00")

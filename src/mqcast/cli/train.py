@@ -1,0 +1,152 @@
+"""Commands about training: fit, search, curve, params."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from mqcast.cli.app import (
+    AsJson,
+    Changes,
+    Config,
+    Device,
+    Horizon,
+    Model,
+    Packed,
+    Processes,
+    app,
+    console,
+    in_processes,
+    listening,
+    run_settings,
+    said_tables,
+    tell,
+)
+from mqcast.config import SearchConfig
+from mqcast.data.panel import Panel
+from mqcast.durable import write_file
+from mqcast.errors import ArtifactError
+from mqcast.launch import is_first, was_restarted
+
+
+@app.command()
+def params(
+    feedback_heads: Annotated[
+        str, typer.Option(help="'shared', as the paper's counts imply, or 'per_horizon', as its equations say.")
+    ] = "shared",
+    as_json: AsJson = False,
+) -> None:
+    """Count the networks' parameters in the paper's private setting, beside the paper's own numbers.
+
+    Example: [bold]mqcast params --feedback-heads per_horizon[/bold]
+    """
+    from mqcast.model.parameters import PAPER, parameter_table
+
+    counts = parameter_table(feedback_heads)
+    if as_json:
+        typer.echo(json.dumps([{"model": model, "parameters": count} for model, count in counts.items()]))
+        return
+    table = Table(title="Parameters: 52 weeks ahead, d_h = 32, one-hot static features", title_justify="left")
+    for heading in ("model", "here", "paper", "here − mqt-nods", "paper − mqt-nods"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for model, count in counts.items():
+        extra, papers = count - counts["mqt-nods"], PAPER[model] - PAPER["mqt-nods"]
+        table.add_row(model, f"{count:,}", f"{PAPER[model]:,}", f"{extra:+,}", f"{papers:+,}")
+    console.print(table)
+    console.print("The width of the static input is not published: it is fitted to mqt-nods. See docs/paper.md.")
+
+
+@app.command("fit")
+def fit_command(
+    panel: Packed,
+    run: Annotated[Path, typer.Argument(help="Where to write the run.")],
+    horizon: Horizon = None,
+    model: Model = None,
+    config: Config = None,
+    set: Changes = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    processes: Processes = None,
+    device: Device = "auto",
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Send settings and metrics to MLflow.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a network on a packed panel.
+
+    Ctrl-C saves; the same command with [bold]--resume[/bold] goes on, to the bit. On several machines:
+    [bold]torchrun --nnodes 2 --nproc-per-node 8 … -m mqcast fit …[/bold] with a shared folder.
+
+    Examples: [bold]mqcast fit panel runs/first --horizon 13[/bold],
+    [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
+    """
+    from mqcast.train.loop import fit
+    from mqcast.train.memory import most_windows
+    from mqcast.train.records import read_metrics
+
+    data = Panel.open(panel)
+    settings = run_settings(said_tables(config, set or []), data, model, horizon)
+    at_a_time = settings.train.micro_batch or most_windows(settings.window.batch_size)
+    in_processes(processes, device, -(-settings.window.batch_size // at_a_time))
+    with listening(settings, run.name, mlflow, quiet=as_json) as listeners:
+        done = fit(data, settings, run, resume=resume or was_restarted(), listeners=listeners, device=device)
+    if is_first():
+        epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
+        kept = [line for line in epochs if line["is_best"]] if settings.train.patience else []
+        last = (kept or epochs)[-1]
+        tell(as_json, {"run": str(done.folder)} | last, f"trained {last['step']:,} steps; the run is in {done.folder}")
+
+
+@app.command("search")
+def search_command(
+    panel: Packed,
+    folder: Annotated[Path, typer.Argument(help="Where to write the trials and what they found.")],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the tables that fit takes, and \\[search].")
+    ] = None,
+    horizon: Horizon = None,
+    set: Changes = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train with many settings and say which has the least validation loss; left out: the paper's grid of nine.
+
+    Interrupted, the same command goes on where it was.
+
+    Example: [bold]mqcast search panel searches/first --config search.toml[/bold]
+    """
+    from mqcast.train.search import search, trials_table
+
+    tables, data = said_tables(config, set or []), Panel.open(panel)
+    wanted, settings = SearchConfig(**tables.pop("search", {})), run_settings(tables, data, None, horizon)
+    with listening(settings, folder.name, mlflow=False, quiet=as_json) as listeners:
+        best = search(data, settings, wanted, folder, listeners=listeners, device=device)
+    if is_first():
+        if not as_json:
+            console.print(trials_table(best))
+        facts = {"best": best.name, "run": str(best.run.folder), "trials": [asdict(trial) for trial in best.trials]}
+        tell(as_json, facts, f"the best run is in {best.run.folder}")
+
+
+@app.command("curve")
+def curve_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, done or not.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("curve.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Draw the learning curves of one or several runs as a page that works offline.
+
+    Example: [bold]mqcast curve searches/first/trials/* --out curve.html[/bold]
+    """
+    from mqcast.report.figures import learning_curve
+    from mqcast.train.records import read_metrics
+
+    names = [run.name for run in runs]
+    metrics = {}
+    for run in runs:
+        if not (run / "metrics.jsonl").exists():
+            raise ArtifactError(f"no metrics.jsonl in {run}; name the folder of a run that has begun")
+        metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / "metrics.jsonl")
+    write_file(out, learning_curve(metrics).to_html(include_plotlyjs=True))
+    tell(as_json, {"curve": str(out), "runs": list(metrics)}, f"the learning curve is in {out}")

@@ -1,0 +1,171 @@
+"""Commands that look at data, forecast and judge: from a bare file to exceptions, and ten mistakes each."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from mqcast import Forecaster, Panel, evaluate, volatility
+from mqcast.cli import app
+from mqcast.datasets import lognormal_world
+from mqcast.errors import MqcastError
+
+SMALL = ("--set", "model.hidden_dim=6", "--set", "train.max_steps=3", "--set", "window.num_fcts=12")
+
+
+def run(*arguments, fails: bool = False) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if fails:
+        assert isinstance(done.exception, MqcastError), done.output
+        return str(done.exception)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with sales, actuals, a plan, a packed panel and a trained run with its revisions."""
+    home = tmp_path_factory.mktemp("home")
+    world = lognormal_world(8, 60, 4)
+    world.frame.join(world.static, on="unique_id").write_parquet(home / "sales.parquet")
+    world.actuals.write_parquet(home / "actuals.parquet")
+    plan = world.frame.filter(pl.col("y").is_null()).drop("y").with_columns(promo_display=pl.lit(True))
+    plan.write_parquet(home / "plan.parquet")
+    run("init", home / "sales.parquet", "--out", home / "mqcast.toml", "--horizon", 4)
+    run("pack", home / "sales.parquet", home / "panel", "--config", home / "mqcast.toml")
+    run("fit", home / "panel", home / "run", "--config", home / "mqcast.toml", *SMALL, "--processes", 1, "--json")
+    run("revisions", home / "run", home / "panel", home / "rev.parquet", "--start", "2020-01-05", "--processes", 1)
+    return home
+
+
+def test_init_guesses_the_roles_and_explains_every_line(home: Path):
+    text = (home / "mqcast.toml").read_text()
+    said = tomllib.loads(text)
+    assert said["schema"]["known"] == ["promo_display", "promo_coupon"]
+    assert said["schema"]["static"] == ["category", "brand", "price_band"]
+    assert said["schema"]["freq"] == "W-SUN"
+    assert said["window"]["horizon"] == 4
+    assert "# what is forecast" in text
+
+
+def test_init_finds_other_names_and_past_columns(tmp_path):
+    days = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 3, 1), eager=True)
+    frame = pl.DataFrame(
+        {"Date": days, "Store": 7, "Sales": 1.0, "visitors": pl.Series(range(len(days)), strict=False)}
+    )
+    frame.with_columns(open=True).write_parquet(tmp_path / "shop.parquet")
+    said = json.loads(run("init", tmp_path / "shop.parquet", "--out", tmp_path / "shop.toml", "--json"))["schema"]
+    assert (said["id"], said["time"], said["target"]) == ("Store", "Date", "Sales")
+    assert said["past"] == ["visitors"]
+    assert said["known"] == ["open"]
+    run("pack", tmp_path / "shop.parquet", tmp_path / "panel", "--config", tmp_path / "shop.toml")
+
+
+def test_a_run_can_be_fitted_with_a_horizon_alone(home: Path, tmp_path):
+    run("fit", home / "panel", tmp_path / "run", "--horizon", 4, "--model", "mqcnn", *SMALL, "--processes", 1, "--json")
+    settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert settings["model"]["model"] == "mqcnn"
+    assert settings["train"]["num_threads"] == 1
+
+
+def test_evaluate_prints_and_writes_what_python_finds(home: Path):
+    found = json.loads(run("evaluate", home / "rev.parquet", home / "actuals.parquet", "--by", "horizon", "--json"))
+    expected = evaluate(pl.read_parquet(home / "rev.parquet"), pl.read_parquet(home / "actuals.parquet"), by="horizon")
+    assert found == expected.to_dicts()
+    assert "P90" in run("evaluate", home / "rev.parquet", home / "panel", "--by", "horizon", "--missing", "drop")
+    assert "mase" in run("evaluate", home / "rev.parquet", home / "actuals.parquet")
+
+
+def test_volatility_prints_a_reading_and_compares(home: Path):
+    given = (home / "rev.parquet", home / "actuals.parquet", "--resamples", 20)
+    found = json.loads(run("volatility", *given, "--compare", home / "rev.parquet", "--json"))
+    frames = [pl.read_parquet(path) for path in given[:2]]
+    assert found["summary"] == volatility(*frames, resamples=20).summary.to_dicts()
+    assert [row["difference"] for row in found["reduction"]] == [0, 0]
+    assert "reaction" in run("volatility", *given) or "not told" in run("volatility", *given)
+    assert "How much nearer" in run("volatility", *given, "--compare", home / "rev.parquet")
+
+
+def test_exceptions_are_as_many_as_asked(home: Path):
+    given = (home / "rev.parquet", home / "panel", "--top", 3)
+    assert len(json.loads(run("exceptions", *given, "--json"))) == 3
+    assert "in_vain" in run("exceptions", *given, "--per", "target", "--rank", "units")
+
+
+def test_a_backtest_of_any_model_is_a_forecast_frame(home: Path, tmp_path):
+    run("backtest", home / "panel", tmp_path / "naive.parquet", "--horizon", 4, "--model", "seasonal-naive")
+    run(
+        "backtest",
+        home / "panel",
+        tmp_path / "mqt.parquet",
+        "--horizon",
+        4,
+        *SMALL,
+        "--quantile",
+        0.1,
+        "--quantile",
+        0.5,
+    )
+    naive, mqt = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("naive", "mqt"))
+    assert naive["cutoff"].n_unique() == mqt["cutoff"].n_unique() == 11
+    assert mqt.columns[-2:] == ["q0.1", "q0.5"]
+
+
+def test_what_if_says_the_total_change(home: Path, tmp_path):
+    out = tmp_path / "change.parquet"
+    said = json.loads(run("what-if", home / "run", home / "panel", home / "plan.parquet", out, "--json"))
+    found = pl.read_parquet(out)
+    assert said["total_change"]["q0.5_change"] == pytest.approx(found["q0.5_change"].sum())
+    alone = Forecaster.of_run(home / "run", Panel.open(home / "panel")).predict()
+    assert found["q0.5_baseline"].to_list() == alone["q0.5"].to_list()
+
+
+def test_every_verb_explains_itself_with_an_example():
+    for verb in ("init", "fit", "forecast", "revisions", "backtest", "what-if", "evaluate", "volatility", "exceptions"):
+        assert f"mqcast {verb}" in run(verb, "--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["init", "none.parquet"], "no Parquet file at none.parquet"),
+        (["init", "HOME/sales.parquet", "--out", "HOME/mqcast.toml"], "exists already"),
+        (["init", "HOME/sales.parquet", "--out", "x.toml", "--id", "shop"], "no column 'shop' to be the id"),
+        (["init", "HOME/mqcast.toml", "--out", "x.toml"], "mqcast.toml"),
+        (["fit", "HOME/panel", "r"], "give --horizon"),
+        (["fit", "HOME/panel", "r", "--horizon", "4", "--model", "mqtt"], "model"),
+        (["fit", "HOME/panel", "r", "--horizon", "4", "--set", "horizon=3"], "table.setting=value"),
+        (["fit", "nowhere", "r", "--horizon", "4"], "no panel at nowhere"),
+        (["revisions", "nowhere", "HOME/panel", "o", "--start", "2020-01-05"], "no run at nowhere"),
+        (["revisions", "HOME/run", "HOME/panel", "o", "--start", "soon", "--processes", "1"], "'soon' is not a date"),
+        (["revisions", "HOME/run", "HOME/panel", "o", "--start", "2030-01-05", "--processes", "1"], "after the last"),
+        (["backtest", "HOME/panel", "o", "--horizon", "4", "--model", "prophet"], "model is 'prophet'"),
+        (["backtest", "HOME/panel", "o", "--horizon", "4", "--quantile", "2"], "quantiles are"),
+        (["backtest", "HOME/panel", "o", "--horizon", "4", "--start", "2021-01-03", "--end", "2020-01-05"], "is after"),
+        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet file at none.parquet"),
+        (
+            ["what-if", "HOME/run", "HOME/panel", "HOME/actuals.parquet", "o"],
+            "the future has no column 'promo_display'",
+        ),
+        (["evaluate", "none.parquet", "HOME/panel"], "no Parquet file at none.parquet"),
+        (["evaluate", "HOME/mqcast.toml", "HOME/panel"], "not a readable Parquet file"),
+        (["evaluate", "HOME/rev.parquet", "HOME/panel"], "missing='drop'"),
+        (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--by", "brnd"], "nothing to group by called 'brnd'"),
+        (["evaluate", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
+        (["evaluate", "HOME/rev.parquet", "HOME/panel", "--id", "sku"], "leave out --id"),
+        (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--target", "sold"], "no column 'sold'"),
+        (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--level", "0.7"], "level 0.7 is asked for"),
+        (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--cdf", "normal"], "cdf is 'normal'"),
+        (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--weights", "x"], "weights is 'x'"),
+        (["exceptions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
+    ],
+)
+def test_mistakes_are_one_clear_line_and_write_nothing(arguments, says, home: Path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = run(*[argument.replace("HOME", str(home)) for argument in arguments], fails=True)
+    assert says in message
+    assert "\n" not in message
+    assert not list(tmp_path.iterdir())
