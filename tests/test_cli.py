@@ -1,6 +1,7 @@
 """The command line: each verb works, each mistake is one clear line and a non-zero exit, nothing is half-written."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -66,7 +67,7 @@ def test_a_schema_can_come_from_toml(file, tmp_path):
         (["pack", "FILE", "FILE"], "is a file"),
         (["inspect", "nowhere"], "no panel at nowhere"),
         (["pack", "FILE"], "Missing argument"),
-        (["demo", "--items", "0"], "--items"),
+        (["demo", "--items", "1"], "--items"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(file, tmp_path, arguments, says):
@@ -82,15 +83,20 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in run("--debug", "inspect", "nowhere", cwd=tmp_path).stderr
 
 
-def test_the_demo_packs_a_world_and_shows_what_is_to_win(tmp_path):
-    done = run("demo", "--items", 30, "--folder", tmp_path / "demo", "--json")
+def test_the_demo_trains_judges_and_writes_a_page_that_needs_no_network(tmp_path):
+    given = ("demo", "--items", 12, "--steps", 3, "--folder", tmp_path / "demo")
+    done = run(*given, "--json")
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["summary"]["num_series"] == 30
-    oracle, last_year = result["losses"].values()
-    assert all(oracle[slice_] < last_year[slice_] for slice_ in oracle)
+    printed = json.loads(done.stdout)
     Panel.open(tmp_path / "demo" / "panel").verify()
-    assert "global_number" in run("demo", "--items", 30, "--folder", tmp_path / "demo").stdout
+    rows = {row["forecaster"]: row for row in printed["table"]}
+    assert list(rows) == ["the oracle (best possible)", "MQTransformer", "MQ-CNN", "same week of last year"]
+    assert rows["the oracle (best possible)"]["regret P50"] == 0
+    assert all(row["V P50 lo"] <= row["V P50"] <= row["V P50 hi"] for row in rows.values())
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert "MQTransformer" in page
+    assert not re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?http""", page)
+    assert "excess" in run(*given).stdout  # what is trained already is not trained again
 
 
 def test_hostile_text_is_shown_as_text(tmp_path):

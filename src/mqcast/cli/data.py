@@ -21,34 +21,31 @@ from mqcast.errors import ArtifactError, ConfigError
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
-    items: Annotated[int, typer.Option(help="How many items to simulate.", min=1)] = 500,
+    items: Annotated[int, typer.Option(help="How many items to simulate.", min=2)] = 400,
+    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 600,
     seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Build a synthetic retail world, pack it, and show what a network is given.
+    """Simulate a retailer, train MQTransformer and MQ-CNN, judge every creation time, and write a report.
 
-    Example: [bold]mqcast demo --items 2000[/bold]
+    Interrupted, the same command goes on where it was.
+
+    Example: [bold]mqcast demo --items 1000 --steps 2000[/bold]
     """
-    from mqcast.demo import run_demo
+    from mqcast.demo import HEADINGS, run_demo, shown
 
-    result = run_demo(folder, items, seed)
+    result = run_demo(folder, items, seed, steps, lambda text: None if as_json else console.print(text))
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    console.print(f"\n[bold]A simulated retailer[/bold] in {result.panel_folder} ({result.seconds:.1f} s)\n")
     console.print(_summary_table(result.summary))
-    table = Table(title="What a network is given: one batch", title_justify="left")
-    for heading in ("part", "shape", "meaning"):
-        table.add_column(heading)
-    for row in result.batch:
-        table.add_row(*row)
-    console.print(table)
-    table = Table(title=f"What there is to win: weighted quantile loss, {result.scored}", title_justify="left")
-    for heading in ("forecaster", "P50", "P90", "P50 in promotion weeks", "P50 in holiday weeks"):
+    table = Table(title=f"Quantile risk and excess volatility: {result.scored}", title_justify="left")
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "forecaster" else "right")
-    for name, losses in result.losses.items():
-        table.add_row(name, *(f"{loss:.3f}" for loss in losses.values()))
+    for row in result.table:
+        table.add_row(*shown(row))
     console.print(table)
+    console.print(f"the report is {result.report} ({result.seconds:.0f} s)", highlight=False, soft_wrap=True)
 
 
 @app.command("init")
