@@ -9,6 +9,11 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.load_profile("default")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Training first: its tests are long, and no worker should be left alone with them at the end."""
+    items.sort(key=lambda item: "train" not in item.path.parts)
+
+
 @pytest.fixture
 def sales() -> pl.DataFrame:
     """Two shops, six weeks, a promotion known two weeks ahead."""

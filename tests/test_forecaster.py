@@ -243,6 +243,14 @@ def test_an_explanation_sums_to_one_over_the_dates_looked_at():
             fitted(model).explain("item_000003")
 
 
+def test_a_report_shows_the_model_beside_the_naive_one(tmp_path):
+    made = new().fit(world().frame.to_pandas(), static=world().static, events=world().events)
+    text = made.report(tmp_path / "report.html").read_text()
+    assert "mqt, 4 steps ahead" in text
+    assert "seasonal-naive" in text
+    assert "Do forecasts move for good reason?" in text
+
+
 def test_seasonal_naive_is_the_same_season_of_before_with_the_spread_of_its_differences():
     found = fitted("seasonal-naive").predict()
     series = world().frame.filter(unique_id="item_000005").drop_nulls("y")["y"].cast(pl.Float32).cast(pl.Float64)

@@ -114,6 +114,25 @@ def test_a_backtest_of_any_model_is_a_forecast_frame(home: Path, tmp_path):
     assert mqt.columns[-2:] == ["q0.1", "q0.5"]
 
 
+def test_a_report_is_one_page_with_every_forecaster(home: Path, tmp_path):
+    run("backtest", home / "panel", tmp_path / "naive<b>.parquet", "--horizon", 4, "--model", "seasonal-naive")
+    page = tmp_path / "report.html"
+    run("report", tmp_path / "naive<b>.parquet", home / "panel", "--out", page)
+    text = page.read_text()
+    assert "naive&lt;b&gt;" in text
+    assert "over-reaction" in text or "not told" in text or "under-reaction" in text
+    run(
+        "report",
+        home / "rev.parquet",
+        home / "actuals.parquet",
+        "--compare",
+        tmp_path / "naive<b>.parquet",
+        "--out",
+        page,
+    )
+    assert "P90 risk" in page.read_text()
+
+
 def test_what_if_says_the_total_change(home: Path, tmp_path):
     out = tmp_path / "change.parquet"
     said = json.loads(run("what-if", home / "run", home / "panel", home / "plan.parquet", out, "--json"))
@@ -124,7 +143,18 @@ def test_what_if_says_the_total_change(home: Path, tmp_path):
 
 
 def test_every_verb_explains_itself_with_an_example():
-    for verb in ("init", "fit", "forecast", "revisions", "backtest", "what-if", "evaluate", "volatility", "exceptions"):
+    for verb in (
+        "init",
+        "fit",
+        "forecast",
+        "revisions",
+        "backtest",
+        "what-if",
+        "evaluate",
+        "volatility",
+        "exceptions",
+        "report",
+    ):
         assert f"mqcast {verb}" in run(verb, "--help")
 
 
@@ -161,6 +191,8 @@ def test_every_verb_explains_itself_with_an_example():
         (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--cdf", "normal"], "cdf is 'normal'"),
         (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--weights", "x"], "weights is 'x'"),
         (["exceptions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
+        (["report", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
+        (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "cannot be told apart"),
     ],
 )
 def test_mistakes_are_one_clear_line_and_write_nothing(arguments, says, home: Path, tmp_path, monkeypatch):

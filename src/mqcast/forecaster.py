@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 
@@ -249,6 +250,22 @@ class Forecaster:
             missing="drop",
             schema=schema,
         )
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page on the last backtest (made now if there is none), beside the same season of before."""
+        from mqcast.forecast.baselines import seasonal_naive
+        from mqcast.report.summary import write_summary
+
+        if not hasattr(self, "backtest_"):
+            self.backtest()
+        panel = self._judged_
+        found = {self.model: self.backtest_}
+        if self.model != SEASONAL_NAIVE:
+            cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
+            levels, ends = tuple(self.quantiles), {"first": cutoffs.min(), "last": cutoffs.max()}
+            found[SEASONAL_NAIVE] = seasonal_naive(panel, int(self.horizon), levels, season=None, **ends)
+        title = f"{self.model}, {self.horizon} steps ahead"
+        return write_summary(path, found, frames_of(panel).rows, title=title, schema=panel.schema)
 
     def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
         """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""

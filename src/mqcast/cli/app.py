@@ -73,7 +73,7 @@ def said_tables(config: Path | None, changes: list[str]) -> dict[str, Any]:
     return tables
 
 
-def run_settings(tables: dict[str, Any], panel: Panel, model: str | None, horizon: int | None) -> RunConfig:
+def run_settings(tables: dict[str, Any], panel: Path, model: str | None, horizon: int | None) -> RunConfig:
     """All settings of a run: those that are said, and with --horizon those that fit the panel."""
     tables.pop("search", None)
     if horizon is None:
@@ -87,7 +87,7 @@ def run_settings(tables: dict[str, Any], panel: Panel, model: str | None, horizo
         return RunConfig(**tables)
     said = tables.get("model", {})
     levels = tuple(said.get("quantiles", (0.5, 0.9)))
-    fitted = settings_for(panel, model or said.get("model", "mqt"), horizon, levels, tables)
+    fitted = settings_for(Panel.open(panel), model or said.get("model", "mqt"), horizon, levels, tables)
     if tables.get("train", {}).get("num_threads"):
         return fitted
     return fitted.replace(train=fitted.train.replace(num_threads=1))  # a process a core

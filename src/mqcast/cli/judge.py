@@ -1,4 +1,4 @@
-"""Commands that judge forecasts, whoever made them: evaluate, volatility, exceptions."""
+"""Commands that judge forecasts, whoever made them: evaluate, volatility, exceptions, report."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,10 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, app, console
+from mqcast.cli.app import AsJson, app, console, tell
 from mqcast.data.frames import frames_of
 from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, SourceError
 
 Forecasts = Annotated[Path, typer.Argument(help="Parquet: id, cutoff, date, q0.5, q0.9 …")]
@@ -128,6 +129,32 @@ def exceptions_command(
         hidden = ("moved", "lowest", "highest", "largest", "revised_at", "forecasts")
         shown = found.drop([name for name in hidden if name in found.columns]).rename({"back_and_forth": "in_vain"})
         _show(shown, "Forecasts that moved most without cause")
+
+
+@app.command("report")
+def report_command(
+    forecasts: Forecasts,
+    actuals: Actuals,
+    compare: Annotated[list[Path] | None, typer.Option(help="Another forecaster's frame; repeat for more.")] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    id: Id = None,
+    time: Time = None,
+    target: Target = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page on one or several forecasters' frames that works offline: accuracy, volatility, both by lead.
+
+    Example: [bold]mqcast report backtest.parquet panel --compare naive.parquet --out report.html[/bold]
+    """
+    from mqcast.report.summary import write_summary
+
+    known, names = _actuals(actuals, id, time, target)
+    files = [forecasts, *(compare or [])]
+    if len({file.stem for file in files}) < len(files):
+        raise ConfigError("two files of one name cannot be told apart in a report; rename one")
+    schema = Schema(**{name: value for name, value in names.items() if value is not None})
+    write_summary(out, {file.stem: _read(file) for file in files}, known, schema=schema)
+    tell(as_json, {"report": str(out)}, f"the report is {out}")
 
 
 def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:

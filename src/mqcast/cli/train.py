@@ -85,12 +85,13 @@ def fit_command(
     from mqcast.train.memory import most_windows
     from mqcast.train.records import read_metrics
 
-    data = Panel.open(panel)
-    settings = run_settings(said_tables(config, set or []), data, model, horizon)
+    settings = run_settings(said_tables(config, set or []), panel, model, horizon)
     at_a_time = settings.train.micro_batch or most_windows(settings.window.batch_size)
     in_processes(processes, device, -(-settings.window.batch_size // at_a_time))
     with listening(settings, run.name, mlflow, quiet=as_json) as listeners:
-        done = fit(data, settings, run, resume=resume or was_restarted(), listeners=listeners, device=device)
+        done = fit(
+            Panel.open(panel), settings, run, resume=resume or was_restarted(), listeners=listeners, device=device
+        )
     if is_first():
         epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
         kept = [line for line in epochs if line["is_best"]] if settings.train.patience else []
@@ -118,10 +119,10 @@ def search_command(
     """
     from mqcast.train.search import search, trials_table
 
-    tables, data = said_tables(config, set or []), Panel.open(panel)
-    wanted, settings = SearchConfig(**tables.pop("search", {})), run_settings(tables, data, None, horizon)
+    tables = said_tables(config, set or [])
+    wanted, settings = SearchConfig(**tables.pop("search", {})), run_settings(tables, panel, None, horizon)
     with listening(settings, folder.name, mlflow=False, quiet=as_json) as listeners:
-        best = search(data, settings, wanted, folder, listeners=listeners, device=device)
+        best = search(Panel.open(panel), settings, wanted, folder, listeners=listeners, device=device)
     if is_first():
         if not as_json:
             console.print(trials_table(best))
