@@ -90,13 +90,13 @@ def test_the_demo_trains_judges_and_writes_a_page_that_needs_no_network(tmp_path
     printed = json.loads(done.stdout)
     Panel.open(tmp_path / "demo" / "panel").verify()
     rows = {row["forecaster"]: row for row in printed["table"]}
-    assert list(rows) == ["the oracle (best possible)", "MQTransformer", "MQ-CNN", "same week of last year"]
-    assert rows["the oracle (best possible)"]["regret P50"] == 0
+    assert list(rows) == ["best possible", "MQTransformer", "MQ-CNN", "same week last year"]
+    assert rows["best possible"]["regret P50"] == 0
     assert all(row["V P50 lo"] <= row["V P50"] <= row["V P50 hi"] for row in rows.values())
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "MQTransformer" in page
     assert not re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?http""", page)
-    assert "excess" in run(*given).stdout  # what is trained already is not trained again
+    assert "Excess volatility" in run(*given).stdout  # what is trained already is not trained again
 
 
 def test_hostile_text_is_shown_as_text(tmp_path):

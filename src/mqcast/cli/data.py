@@ -22,7 +22,7 @@ from mqcast.errors import ArtifactError, ConfigError
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
     items: Annotated[int, typer.Option(help="How many items to simulate.", min=2)] = 400,
-    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 600,
+    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 1200,
     seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -32,19 +32,28 @@ def demo(
 
     Example: [bold]mqcast demo --items 1000 --steps 2000[/bold]
     """
-    from mqcast.demo import HEADINGS, run_demo, shown
+    from mqcast.demo import ACCURACY, VOLATILITY, accuracy_rows, run_demo, volatility_rows
 
     result = run_demo(folder, items, seed, steps, lambda text: None if as_json else console.print(text))
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     console.print(_summary_table(result.summary))
-    table = Table(title=f"Quantile risk and excess volatility: {result.scored}", title_justify="left")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "forecaster" else "right")
-    for row in result.table:
-        table.add_row(*shown(row))
-    console.print(table)
+    console.print(f"\nJudged on {result.scored}:", highlight=False)
+    for title, headings, rows in (
+        ("Quantile risk: lower is better", ACCURACY, accuracy_rows(result.table)),
+        (
+            "Excess volatility: 0 is best, above it forecasts jump without cause",
+            VOLATILITY,
+            volatility_rows(result.table),
+        ),
+    ):
+        table = Table(title=title, title_justify="left")
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading == "forecaster" else "right")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
     console.print(f"the report is {result.report} ({result.seconds:.0f} s)", highlight=False, soft_wrap=True)
 
 
