@@ -11,7 +11,6 @@ and V has mean 0 at each step. V > 0: revisions revert, the forecaster over-reac
 go on in their direction, it under-reacts. Closer to zero is better, not lower.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,10 @@ import polars as pl
 from mqcast.data.dress import Dress
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema
-from mqcast.errors import ConfigError, DataError, DuplicateRowsError, SeriesLeftOutWarning
-from mqcast.evaluation.columns import columns_of, ids_of, numbers_of, one_of
+from mqcast.errors import ConfigError, DataError
+from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import Actuals, Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.tables import Missing, Names, actuals_of, read_actuals, read_forecasts
 from mqcast.evaluation.trajectories import (
     CASES,
     Cdf,
@@ -37,6 +36,7 @@ from mqcast.evaluation.trajectories import (
     negative_share,
     trajectories_of,
 )
+from mqcast.evaluation.weights import weights_of
 
 TARGETS_AT_A_TIME = 2**12
 RESAMPLES_AT_A_TIME = 64
@@ -98,7 +98,7 @@ def volatility(
             results.append(_Result.of_nothing(name, levels))
             continue
         chances = Chances(part, levels, cdf, negative_share(found.actual), revisions)
-        weight = _weights(weights, part, found, observed, names)
+        weight = weights_of(weights, part, found, observed, names)
         results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
     return Volatility(results, settings, has_slices=bool(chosen), dress=table.dress)
 
@@ -191,58 +191,6 @@ class Volatility:
         table = pl.DataFrame(rows, infer_schema_length=None)
         table = table.with_columns(pl.col(pl.Null).cast(pl.Float64)).with_columns(pl.col(pl.Float64).fill_nan(None))
         return self._dress.wear(table if self._has_slices else table.drop("slice"))
-
-
-def _weights(
-    weights: Any, forecasts: Forecasts, found: Trajectories, actuals: Actuals, names: Names
-) -> np.ndarray | None:
-    """One weight a target; None: all alike."""
-    if weights is None:
-        return None
-    if isinstance(weights, str):
-        if weights not in ("demand", "realised"):
-            raise ConfigError(f"weights is {weights!r}; give None, 'demand', 'realised', or a weight for each id")
-        if weights == "realised":
-            return _checked_weights(found.actual, forecasts, found)
-        of_item = actuals.known_mean(forecasts.ids, forecasts.first_cutoffs())
-        without = np.isnan(of_item)
-        if without.all():
-            raise DataError(
-                "weights='demand' is the mean demand up to an item's first cutoff, and no item has any",
-                "give actuals that reach back before the first cutoff, or weights of your own",
-            )
-        if without.any():
-            warnings.warn(
-                f"{without.sum()} of {without.size} items have no demand up to their first cutoff and weigh nothing: "
-                f"{', '.join(repr(forecasts.ids[i]) for i in np.flatnonzero(without)[:3])} …",
-                SeriesLeftOutWarning,
-                stacklevel=3,
-            )
-        return _checked_weights(np.nan_to_num(of_item)[found.item], forecasts, found)
-    if isinstance(weights, Mapping):
-        try:
-            of_id = {str(key): float(value) for key, value in weights.items()}
-        except (TypeError, ValueError):
-            raise ConfigError("weights holds what is no number; give {id: weight}") from None
-    else:
-        columns = columns_of(weights, [names.id, "weight"], "the weights")
-        ids, item = ids_of(columns[names.id], names.id, "the weights")
-        if len(item) > len(ids):
-            twice = ids[int(np.bincount(item).argmax())]
-            raise DuplicateRowsError("two weights of one item", "keep one row an item", series=twice)
-        of_id = dict(zip((ids[i] for i in item), numbers_of(columns["weight"], "weight", "the weights"), strict=True))
-    of_item = np.array([of_id.get(name, np.nan) for name in forecasts.ids])
-    return _checked_weights(of_item[found.item], forecasts, found)
-
-
-def _checked_weights(weight: np.ndarray, forecasts: Forecasts, found: Trajectories) -> np.ndarray:
-    bad = np.flatnonzero(~(weight >= 0) | np.isinf(weight))
-    if bad.size:
-        series = forecasts.ids[found.item[bad[0]]]
-        raise DataError(f"its weight is {weight[bad[0]]:g}", "give each item a weight of 0 or more", series=series)
-    if not weight.any():
-        raise DataError("all weights are 0", "give some item a weight")
-    return weight
 
 
 def _judge(

@@ -10,8 +10,8 @@ from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
-from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
-from mqcast.evaluation.trajectories import Cdf, Chances, Leads, negative_share, trajectories_of
+from mqcast.evaluation.tables import Forecasts, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, negative_share, trajectories_of
 
 Rank = Literal["excess", "units"]
 Per = Literal["target", "item"]
@@ -57,24 +57,39 @@ def exceptions(
         actual = actuals_of(rows, read_actuals(actuals, names), "drop", may_be_none=True)
     paths = trajectories_of(rows, actual, leads, unrealised=True)
     assert paths is not None
-    q = rows.level(level)[paths.row]
-    quantiles, change = q[None], np.diff(q, axis=1)
-    excess = np.full(len(paths), np.nan)
-    if len(rows.levels) > 1 or callable(cdf):
-        shown = rows.level(level) if np.isnan(actual).all() else actual
-        chances = Chances(rows, (rows.levels[rows.place_of(level)],), cdf, negative_share(shown), revisions)
-        p, _, _ = chances.process(paths, Counter())
-        p[..., -1] = np.where(np.isnan(p[..., -1]), p[..., -2], p[..., -1])
-        excess = martingale(p)[0][0, :, -1]
-    elif rank == "excess":
+    if len(rows.levels) < 2 and not callable(cdf) and rank == "excess":
         raise ConfigError("one quantile a forecast does not tell a distribution; give two levels, or rank='units'")
+    table = _movement(rows, paths, level, _excess(rows, paths, level, cdf, revisions))
+    if per == "item":
+        table = table.group_by(names.id).agg(
+            pl.len().alias("targets"), pl.mean("excess"), pl.sum("back_and_forth", "moved", "turns"), pl.mean("actual")
+        )
+    ties = [names.id] if per == "item" else [names.id, names.time]
+    order = table.sort(RANKINGS[rank], *ties, descending=[True] + [False] * len(ties))
+    return rows.dress.wear(order if top is None else order.head(top), names.id)
+
+
+def _excess(rows: Forecasts, paths: Trajectories, level: float, cdf: Cdf, revisions: Any) -> np.ndarray:
+    """V of each target at its outcome, or at its last forecast so far; NaN where quantiles tell no distribution."""
+    if len(rows.levels) < 2 and not callable(cdf):
+        return np.full(len(paths), np.nan)
+    shown = rows.level(level) if np.isnan(paths.actual).all() else paths.actual
+    chances = Chances(rows, (rows.levels[rows.place_of(level)],), cdf, negative_share(shown), revisions)
+    p, _, _ = chances.process(paths, Counter())
+    p[..., -1] = np.where(np.isnan(p[..., -1]), p[..., -2], p[..., -1])
+    return martingale(p)[0][0, :, -1]
+
+
+def _movement(rows: Forecasts, paths: Trajectories, level: float, excess: np.ndarray) -> pl.DataFrame:
+    """One row a target: how its forecasts moved."""
+    q = rows.level(level)[paths.row]
+    change, at = np.diff(q, axis=1), np.arange(len(q))
     largest = np.abs(change).argmax(axis=1)
-    at = np.arange(len(q))
-    sizes = revision_sizes(quantiles, paths.has_begun[:, :-1])
-    table = pl.DataFrame(
+    sizes = revision_sizes(q[None], paths.has_begun[:, :-1])
+    return pl.DataFrame(
         {
-            names.id: pl.Series(rows.ids, dtype=pl.String).gather(paths.item),
-            names.time: rows.clock.dates(paths.time),
+            rows.names.id: pl.Series(rows.ids, dtype=pl.String).gather(paths.item),
+            rows.names.time: rows.clock.dates(paths.time),
             "excess": pl.Series(excess).fill_nan(None),
             "back_and_forth": sizes["mqc"][0] - np.abs(q[:, -1] - q[:, 0]),
             "moved": sizes["mqc"][0],
@@ -89,10 +104,3 @@ def exceptions(
             "forecasts": paths.is_new.sum(axis=1),
         }
     )
-    if per == "item":
-        table = table.group_by(names.id).agg(
-            pl.len().alias("targets"), pl.mean("excess"), pl.sum("back_and_forth", "moved", "turns"), pl.mean("actual")
-        )
-    ties = [names.id] if per == "item" else [names.id, names.time]
-    order = table.sort(RANKINGS[rank], *ties, descending=[True] + [False] * len(ties))
-    return rows.dress.wear(order if top is None else order.head(top), names.id)
