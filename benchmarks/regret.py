@@ -160,8 +160,6 @@ def main() -> None:
         runs = pool.map(run, jobs, chunksize=1)
     _, panel = make_world(options.items, options.world_seed)
     record = {
-        "command": "python benchmarks/regret.py "
-        + " ".join(f"--{k.replace('_', '-')} {v}" for k, v in vars(options).items() if k != "variants"),
         "settings": settings(panel, "mqt", 0, options).model_dump(mode="json"),
         "summary": summary(runs),
         "runs": runs,
