@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from harness import DATA, write_record
 
-from mqcast import Panel
+from mqcast import Panel, volatility
 from mqcast.config import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
 from mqcast.datasets import World, lognormal_world
 from mqcast.errors import EventReachWarning
@@ -93,6 +93,7 @@ def run(job: tuple[str, int, argparse.Namespace]) -> dict:
     epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
     found = {"variant": variant, "seed": seed, **regrets(world, quantiles_of(path, options.items))}
     found |= {"steps": epochs[-1]["step"], "trajectories": epochs[-1]["trajectories"], "seconds": epochs[-1]["seconds"]}
+    found["folder"] = folder.name
     found["parameters"] = sum(p.numel() for p in done.network().parameters())
     print({k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
     return found
@@ -143,6 +144,24 @@ def summary(runs: list[dict]) -> dict[str, dict]:
     return found
 
 
+def volatilities(runs: list[dict], options: argparse.Namespace) -> list[dict]:
+    """Excess volatility of each run, the oracle's judged the same way, and the reduction against MQ-CNN's same seed."""
+    world, _ = make_world(options.items, options.world_seed)
+    judged = {"oracle": volatility(world.oracle_forecasts(LEVELS, FIRST_TEST, LAST_TEST), world.actuals)}
+    for one in runs:
+        frame = pl.read_parquet(DATA / "regret" / one["folder"] / "forecasts.parquet")
+        judged[f"{one['variant']} {one['seed']}"] = volatility(frame, world.actuals)
+    rows = []
+    for name, found in judged.items():
+        baseline = judged.get(f"mqcnn {name.split()[-1]}")
+        against = found.reduction(baseline).to_dicts() if baseline else [{}, {}]
+        for row, reduced in zip(found.summary.to_dicts(), against, strict=True):
+            kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "turns", "targets")}
+            kept |= {f"reduction_{key}": reduced.get(key) for key in ("reduction", "lo", "hi")}
+            rows.append({"run": name} | kept)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=2000)
@@ -162,6 +181,7 @@ def main() -> None:
     record = {
         "settings": settings(panel, "mqt", 0, options).model_dump(mode="json"),
         "summary": summary(runs),
+        "volatility": volatilities(runs, options),
         "runs": runs,
         "hours": (time.time() - started) / 3600,
     }
