@@ -104,3 +104,10 @@ def test_hostile_text_is_shown_as_text(tmp_path):
     frame.write_parquet(tmp_path / "odd.parquet")
     done = run("pack", "odd.parquet", "panel", "--freq", "D", cwd=tmp_path)
     assert "series '[red]x[/]'" in done.stderr
+
+
+def test_bench_says_how_fast_the_machine_is():
+    found = json.loads(run("bench", "--items", 4, "--horizon", 3, "--steps", 7, "--model", "mqcnn", "--json").stdout)
+    assert found["model"] == "mqcnn"
+    assert found["trajectories_per_second"] > 0
+    assert found["forecasts_per_second"] > 0

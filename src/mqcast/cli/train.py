@@ -1,4 +1,4 @@
-"""Commands about training: fit, search, curve, params."""
+"""Commands about training: fit, search, curve, params, bench."""
 
 import json
 from dataclasses import asdict
@@ -151,3 +151,23 @@ def curve_command(
         metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / "metrics.jsonl")
     write_file(out, learning_curve(metrics).to_html(include_plotlyjs=True))
     tell(as_json, {"curve": str(out), "runs": list(metrics)}, f"the learning curve is in {out}")
+
+
+@app.command("bench")
+def bench_command(
+    model: Annotated[str, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn.")] = "mqt",
+    items: Annotated[int, typer.Option(min=2, help="Simulated items.")] = 200,
+    horizon: Annotated[int, typer.Option(min=1, help="Weeks ahead.")] = 13,
+    steps: Annotated[int, typer.Option(min=6, help="Training steps; the first five do not count.")] = 30,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure this machine: training trajectories and forecasts a second, on simulated data, by one process.
+
+    Example: [bold]mqcast bench --model mqcnn --horizon 26[/bold]
+    """
+    from mqcast.bench import measure
+
+    found = measure(model, items, horizon, steps, device)
+    text = f"{model}: {found['trajectories_per_second']:,.0f} trajectories/s in training, "
+    tell(as_json, found, f"{text}{found['forecasts_per_second']:,.0f} forecasts/s of {horizon} weeks each")
