@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## build a synthetic retail world, pack it, show what is in it
+demo: $(READY)  ## simulate a retailer, train MQTransformer and MQ-CNN, judge them beside the best possible forecast
 	$(BIN)/mqcast demo
 
 # One thread a worker: with two they fight over the cores.
@@ -40,6 +40,9 @@ slow: $(READY)  ## the long tests
 bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its own); run nothing else meanwhile
 	$(BIN)/python benchmarks/pack.py
 	$(BIN)/python benchmarks/larger_than_memory.py
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/judge_neuralforecast.py
 
 docs: $(READY)  ## the documentation, into site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -272,6 +272,13 @@ def test_with_few_creation_times_each_target_begins_with_its_first_forecast():
     assert only["targets"].to_list() == [4, 4, 4, 4, 4]
 
 
+def test_forecasts_of_every_other_lead_are_judged_as_far_as_they_go():
+    frame, actuals = random_frames(num_items=3, num_cutoffs=12, horizon=4)
+    found = volatility(frame.filter(pl.col("horizon") % 2 == 0), actuals, levels=0.5, resamples=2).summary
+    assert found["targets"][0] > 0
+    assert found["gaps"][0] > 0
+
+
 def test_a_step_without_a_forecast_is_no_revision():
     paths = [[40.0, 60.0, 50.0, 45.0]] * 2
     frame, actuals = revisions_of(paths, [44.0, 44.0])

@@ -63,14 +63,17 @@ def trajectories_of(
     """Targets with an actual (unless `unrealised`) and at least two forecasts.
 
     leads "complete": those with a forecast at every lead; "available": all, each from its first forecast on; "auto":
-    complete where there are enough creation times (2H - 1) to have more than a few of them, else available.
+    complete where there are any, and enough creation times (2H - 1) to have more than a few, else available.
     """
     one_of("leads", leads, Leads)
     begins, counts = forecasts.begins, np.diff(forecasts.begins, append=forecasts.num_rows)
     horizon = int(forecasts.lead.max())
+    judged = (counts >= 2) & (unrealised | ~np.isnan(actual))
+    complete = judged & (counts == horizon)
     if leads == "auto":
-        leads = "complete" if len(distinct(forecasts.cutoff)) >= 2 * horizon - 1 else "available"
-    keep = (counts >= 2) & (unrealised | ~np.isnan(actual)) & ((counts == horizon) | (leads == "available"))
+        many = len(distinct(forecasts.cutoff)) >= 2 * horizon - 1
+        leads = "complete" if many and complete.any() else "available"
+    keep = complete if leads == "complete" else judged
     if not keep.any() and may_be_none:
         return None
     if not keep.any():
