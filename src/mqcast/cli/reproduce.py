@@ -1,0 +1,20 @@
+"""`mqcast reproduce`: the paper's experiments and their like, a command each."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqcast.cli.app import app
+
+reproduce = typer.Typer(
+    help="Run an experiment of the paper, or its like on other data, and set its numbers beside the published ones.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+app.add_typer(reproduce, name="reproduce")
+
+Data = Annotated[Path, typer.Option("--data", help="The folder with the data set's files.")]
+Out = Annotated[Path, typer.Option("--out", help="Where runs, forecasts and records are written.")]
+Models = Annotated[list[str] | None, typer.Option("--model", help="A model; repeat for more.")]
+Seeds = Annotated[list[int] | None, typer.Option("--seed", help="A seed; repeat for more.")]
