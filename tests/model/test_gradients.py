@@ -11,9 +11,10 @@ from torch.func import functional_call
 
 from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
-from mqcast.model import attention
+from mqcast.model import alignment, attention
 from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackAttention, HorizonAttention
 from mqcast.model.encoder import EncoderAttention
+from mqcast.model.grid import Grid
 from mqcast.model.layers import CategoryLinear, Embeddings, FutureLinear, SplitLinear
 from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
@@ -55,6 +56,17 @@ def check(module: nn.Module, call, *inputs: Tensor) -> None:
     )
 
 
+class Wanted(nn.Module):
+    """What a module says of the cells that are wanted: others mean nothing."""
+
+    def __init__(self, module: nn.Module, grid: Grid):
+        super().__init__()
+        self.module, self.grid = module, grid
+
+    def forward(self, *inputs):
+        return self.grid.forecasts(self.module(*inputs))
+
+
 def codes_of(hidden: Tensor, static: Tensor, shared: Tensor, local: Tensor) -> Codes:
     """Two series of four steps and two horizons, one of which begins at the third."""
     begun = torch.tensor([[True] * 4, [False, False, True, True]])
@@ -65,11 +77,13 @@ def codes_inputs() -> tuple[Tensor, ...]:
     return random(2, 4, 4), random(2, 1, 3), random(1, 6, 2), random(2, 6, 3)
 
 
+@pytest.mark.parametrize("by_target", [False, True])
 @pytest.mark.parametrize("num_fcts", [2, 4])
-def test_gradients_of_the_horizon_specific_attention(num_fcts):
+def test_gradients_of_the_horizon_specific_attention(num_fcts, by_target):
     torch.manual_seed(0)
     cell = HorizonAttention(TINY, HIDDEN, POSITION).double()
-    check(cell, lambda *parts: (codes_of(*parts), num_fcts, None), *codes_inputs())
+    grid = Grid(2, num_fcts, by_target)
+    check(Wanted(cell, grid), lambda *parts: (codes_of(*parts), grid, None), *codes_inputs())
 
 
 @pytest.mark.parametrize("num_fcts", [2, 4])
@@ -80,8 +94,9 @@ def test_gradients_of_the_horizon_specific_attention(num_fcts):
 def test_gradients_of_the_attention_over_earlier_forecasts(kind, heads, num_fcts):
     torch.manual_seed(0)
     cell = kind(TINY.replace(feedback_heads=heads), HIDDEN, POSITION, CONTEXT, 2).double()
-    context = random(2, 2, 4, CONTEXT)
-    check(cell, lambda c, *parts: (c, codes_of(*parts), num_fcts, None), context, *codes_inputs())
+    grid = Grid(2, num_fcts, by_target=kind is FeedbackAttention)
+    context = random(2, *(grid.shape if grid.by_target else (2, 4)), CONTEXT)
+    check(Wanted(cell, grid), lambda c, *parts: (c, codes_of(*parts), grid, None), context, *codes_inputs())
 
 
 def test_gradients_of_the_encoders_attention():
@@ -98,8 +113,10 @@ def test_gradients_of_the_block_around_a_cell(block):
     if block == "bare":
         assert not list(module.parameters())
         return
-    attended, context = random(2, 2, 3, 2), random(2, 2, 3, CONTEXT)
-    check(module, lambda a, c, *parts: (a, codes_of(*parts), (c,)), attended, context, *codes_inputs())
+    for grid in (Grid(2, 3), Grid(2, 3, by_target=True)):
+        attended, context = random(2, *grid.shape, 2), random(2, *grid.shape, CONTEXT)
+        call = lambda a, c, *parts, grid=grid: (a, codes_of(*parts), (c,), grid)  # noqa: E731
+        check(Wanted(module, grid), call, attended, context, *codes_inputs())
 
 
 NUMBERS = ("values", "loc", "scale", "past_number", "known_number", "global_number", "static_number")
@@ -167,12 +184,6 @@ def test_every_category_that_occurs_learns_and_no_other(variant):
 def test_attention_in_chunks_and_computed_anew_gives_the_same_forecasts_and_gradients(monkeypatch, variant, num_fcts):
     batch = as_double(sample_batch(8))
     network = sample_network(VARIANTS[variant]).double()
-    recomputed = []
-    checkpoint = attention.checkpoint
-
-    def counting(function, *arguments, **options):
-        recomputed.append(arguments)
-        return checkpoint(function, *arguments, **options)
 
     def run() -> tuple[Tensor, list[Tensor]]:
         network.zero_grad()
@@ -181,16 +192,14 @@ def test_attention_in_chunks_and_computed_anew_gives_the_same_forecasts_and_grad
         (forecasts.flatten() * weights).sum().backward()
         return forecasts.detach(), [gradient(parameter).clone() for parameter in network.parameters()]
 
-    monkeypatch.setattr(attention, "checkpoint", counting)
     monkeypatch.setattr(attention, "CHUNK_WEIGHTS", 2**30)
+    monkeypatch.setattr(alignment, "CHUNK", 2**30)
     forecasts, gradients = run()
-    assert not recomputed
     for chunk_weights in (1, 8 * HORIZON * 15):
         monkeypatch.setattr(attention, "CHUNK_WEIGHTS", chunk_weights)
         monkeypatch.setattr(attention, "KEPT_WEIGHTS", 0)
+        monkeypatch.setattr(alignment, "CHUNK", chunk_weights)
         chunked, chunked_gradients = run()
-        assert len(recomputed) > 4
         assert distance(chunked, forecasts) <= 1e-12
         for one, other in zip(chunked_gradients, gradients, strict=True):
             assert distance(one, other) <= 1e-10
-        recomputed.clear()

@@ -25,12 +25,13 @@ def test_the_last_forecasts_are_those_of_the_whole_window(variant, lookback):
 def test_contexts_are_decoded_only_for_the_creation_times_that_count(model, before):
     network = sample_network(SMALL.replace(model=model))
     num_contexts, num_forecasts = [], []
-    network.contexts.cell.register_forward_pre_hook(lambda _, arguments: num_contexts.append(arguments[1]))
-    network.local.register_forward_hook(lambda _, arguments, out: num_forecasts.append(out.shape[2]))
+    network.contexts.cell.register_forward_pre_hook(lambda _, arguments: num_contexts.append(arguments[1].num_made))
+    network.local.register_forward_pre_hook(lambda _, arguments: num_forecasts.append(arguments[3].num_fcts))
     asked = (1, 3, NUM_STEPS - 1, NUM_STEPS)
     for num_fcts in asked:
         network(sample_batch(4), num_fcts=num_fcts)
-    assert num_contexts == [min(n + before, NUM_STEPS) for n in asked]
+    most = NUM_STEPS if model == "mqt-all" else NUM_STEPS + before
+    assert num_contexts == [min(n + before, most) for n in asked]
     assert num_forecasts == list(asked)
 
 

@@ -99,7 +99,9 @@ def test_dropout_is_the_same_for_all_horizons_of_a_creation_time():
     """Noise of its own in every horizon would be noise in revisions."""
     network = sample_network(SMALL.replace(dropout=0.5)).train()
     kept = []
-    network.contexts.block.dropout.register_forward_hook(lambda _, given, out: kept.append(out != 0))
+    network.contexts.block.dropout.register_forward_hook(
+        lambda _, given, out: kept.append(given[1].forecasts(out) != 0)
+    )
     network(sample_batch(4))
     assert torch.equal(kept[0], kept[0][:, :1].expand_as(kept[0]))
     assert 0.3 < kept[0].float().mean() < 0.7

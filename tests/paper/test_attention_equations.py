@@ -6,9 +6,22 @@ What the networks leave out of the keys because it cancels is in the naive sums,
 import naive
 import numpy as np
 import pytest
+import torch
 from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.model.attention import Maps
+from mqcast.model.grid import Grid
+
+
+def by_target(grid: Grid, cells: np.ndarray) -> torch.Tensor:
+    """(B, H, T, ·) as the cells of a grid by target: [u, j] is horizon H − 1 − j, made at t = u + j."""
+    batch, horizon, num_made, width = cells.shape
+    placed = np.zeros((batch, *grid.shape, width))
+    for t, h in np.ndindex(num_made, horizon):
+        made, j = grid.num_made - num_made + t, horizon - 1 - h
+        if made >= j:
+            placed[:, made - j, j] = cells[:, h, t]
+    return torch.from_numpy(placed)
 
 
 def tables(setting: Setting, each: list[tuple[naive.ByForecast, naive.Weights]], width: int):
@@ -18,15 +31,16 @@ def tables(setting: Setting, each: list[tuple[naive.ByForecast, naive.Weights]],
     return np.stack(attended), np.stack(weights)
 
 
+@pytest.mark.parametrize("by_target", [False, True])
 @pytest.mark.parametrize("block", ["bare", "residual"])
-@for_all_settings(max_examples=20)
-def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block):
+@for_all_settings(max_examples=10)
+def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block, by_target):
     setting = setting.but(model="mqt-nods", block=block)
     network, config, maps = setting.network(), setting.config, Maps()
     codes = setting.codes(network)
-    contexts = network.contexts
-    fast = contexts.cell(codes, len(setting.fcts), maps)
-    fast_block = contexts.block(fast, codes, ())
+    contexts, grid = network.contexts, Grid(setting.horizon, len(setting.fcts), by_target)
+    fast = contexts.cell(codes, grid, maps)
+    fast_block = grid.forecasts(contexts.block(fast, codes, (), grid))
     each, each_block = [], []
     for b in range(len(setting.starts)):
         own = naive.Codes.of(codes, b)
@@ -34,8 +48,8 @@ def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block):
         each.append((c, weights))
         each_block.append((naive.around(contexts.block, config, own, c), weights))
     attended, weights = tables(setting, each, config.head_dim)
-    assert_same(fast, attended)
-    assert_same(maps.history, weights)
+    assert_same(grid.forecasts(fast), attended)
+    assert_same(maps.history[:, :, -len(setting.fcts) :], weights)
     assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
 
 
@@ -47,8 +61,11 @@ def check_feedback(setting: Setting, in_loops) -> None:
     num_contexts = min(len(setting.fcts) + before, setting.num_steps)
     first = setting.num_steps - num_contexts
     context = setting.normal(7, len(setting.starts), setting.horizon, num_contexts, network.contexts.dims[0])
-    fast = network.feedback(context, codes, len(setting.fcts), maps)
-    fast_block = network.feedback_block(fast, codes, (context[:, :, num_contexts - len(setting.fcts) :],))
+    grid = Grid(setting.horizon, len(setting.fcts), by_target=config.model == "mqt")
+    given = by_target(grid, naive.array(context)) if grid.by_target else context
+    fast = network.feedback(given, codes, grid, maps)
+    own = (given if grid.by_target else context[:, :, num_contexts - len(setting.fcts) :],)
+    fast_block = grid.forecasts(network.feedback_block(fast, codes, own, grid))
     each, each_block = [], []
     for b, h_by_t in enumerate(naive.array(context)):
         own = naive.Codes.of(codes, b)
@@ -57,7 +74,7 @@ def check_feedback(setting: Setting, in_loops) -> None:
         each.append((attended, weights))
         each_block.append((naive.around(network.feedback_block, config, own, attended, c), weights))
     attended, weights = tables(setting, each, config.head_dim)
-    assert_same(fast, attended)
+    assert_same(grid.forecasts(fast), attended)
     assert_same(maps.feedback, weights)
     assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from strategies import assert_same, for_all_settings
 
+from mqcast.model.grid import Grid
 from mqcast.model.loss import quantile_loss
 
 
@@ -15,7 +16,7 @@ def test_the_agnostic_context_is_a_dense_layer_of_the_code_and_positions(setting
     setting = setting.but(model="mqt", agnostic_context=agnostic_context)
     network, config, num_fcts = setting.network(), setting.config, len(setting.fcts)
     codes = setting.codes(network)
-    _, fast = network.contexts(codes, num_fcts, num_fcts, None)
+    _, fast = network.contexts(codes, Grid(setting.horizon, num_fcts), None)
     found = [
         naive.agnostic_context(network.contexts, config, naive.Codes.of(codes, b), setting.fcts)
         for b in range(len(setting.starts))
@@ -28,7 +29,7 @@ def test_contexts_of_mqcnn_are_dense_layers_of_the_code_and_the_flattened_future
     setting = setting.but(model="mqcnn")
     network, width, num_fcts = setting.network(), setting.config.head_dim, len(setting.fcts)
     codes = setting.codes(network)
-    specific, agnostic = network.contexts(codes, num_fcts, num_fcts, None)
+    specific, agnostic = network.contexts(codes, Grid(setting.horizon, num_fcts), None)
     each = [
         naive.dense_contexts(network.contexts, naive.Codes.of(codes, b), setting.fcts)
         for b in range(len(setting.starts))
@@ -48,7 +49,7 @@ def test_the_local_mlp_has_the_same_weights_at_all_creation_times_and_horizons(s
     widths = network.local.hidden.own.dims
     agnostic = setting.normal(7, len(setting.starts), num_fcts, network.contexts.dims[1])
     own = [setting.normal(8 + i, len(setting.starts), setting.horizon, num_fcts, dim) for i, dim in enumerate(widths)]
-    fast = network.local(agnostic, tuple(own), codes)
+    fast = network.local(agnostic, tuple(own), codes, Grid(setting.horizon, num_fcts))
     table = []
     for b in range(len(setting.starts)):
         y = naive.local_mlp(

@@ -7,7 +7,7 @@ import torch
 from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.data.batch import Batch
-from mqcast.model import attention
+from mqcast.model import alignment, attention
 from mqcast.model.networks import Network
 
 
@@ -74,6 +74,7 @@ def test_chunks_and_recomputed_weights_are_the_same_sums(setting, model, chunk, 
     _, table, begun = in_loops(setting, network, batch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "CHUNK_WEIGHTS", chunk)
+        patch.setattr(alignment, "CHUNK", chunk)
         if recompute:
             patch.setattr(attention, "KEPT_WEIGHTS", 0)
         assert_same(network(batch, len(setting.fcts)), table, begun)

@@ -11,22 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from mqcast.config import ModelConfig
-from mqcast.model.layers import (
-    HorizonDropout,
-    HorizonLinear,
-    Parts,
-    PerHorizonLinear,
-    SplitLinear,
-    between,
-    spread,
-    uniform,
-)
+from mqcast.model.alignment import Logits, aligned_sums, may_look
+from mqcast.model.grid import Grid
+from mqcast.model.layers import HorizonDropout, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, between, uniform
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
 LIKENESS = (1.6, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
@@ -78,15 +71,6 @@ class Maps:
         """What was added, as one tensor; the next block starts afresh."""
         whole, self._chunks = torch.cat(self._chunks, dim=2), []
         return whole
-
-
-def may_look(
-    begun: Bool[Tensor, "batch time"], start: int, stop: int, low: int, lookback: int
-) -> Bool[Tensor, "batch query source"]:
-    """Which of the steps low … stop−1 each creation time start … stop−1 may look at: t−L ≤ s ≤ t, once begun; and t."""
-    t = torch.arange(start, stop, device=begun.device)[:, None]
-    s = torch.arange(low, stop, device=begun.device)
-    return ((t - lookback <= s) & (s <= t) & begun[:, None, low:stop]) | (s == t)
 
 
 def chunks(num_fcts: int, num_steps: int, lookback: int, rows: int) -> Iterator[tuple[int, int, int]]:
@@ -157,40 +141,21 @@ class HorizonAttention(nn.Module):
             read = self.value.weight[:2]
             read.copy_(torch.eye(*read.shape))
 
-    def forward(self, codes: Codes, num_fcts: int, maps: Maps | None) -> Float[Tensor, "batch horizon fct head"]:
-        num_steps, horizon, first = codes.num_steps, codes.horizon, codes.num_steps - num_fcts
-        key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, num_steps)))
+    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Float[Tensor, "batch p q head"]:
+        m = min(grid.num_made, codes.num_steps)
+        key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, codes.num_steps)))
         value_BSA = self.value(codes.hidden)
-        now_BTA = self.query.now(codes.now(num_fcts)) * self.scale
-        ahead_BUA = self.query.ahead(codes.ahead(num_fcts)) * self.scale if self.query.ahead is not None else None
-
-        def logits_of(start: int, stop: int, low: int) -> Tensor:
-            keys_BAS = key_BSA[:, low:stop].mT
-            G_BTS = now_BTA[:, start - first : stop - first] @ keys_BAS
-            G_BTS = G_BTS.masked_fill(~may_look(codes.begun, start, stop, low, self.lookback), -torch.inf)
-            if ahead_BUA is None:
-                return G_BTS[:, None].expand(-1, horizon, -1, -1)
-            E_BUS = ahead_BUA[:, start - first : stop - first + horizon - 1] @ keys_BAS
-            return G_BTS[:, None] + spread(E_BUS, stop - start)
-
-        attended = weighted(logits_of, value_BSA[:, None], horizon, num_fcts, self.lookback, maps)
-        if maps is not None:
-            maps.history = maps.taken()
+        now_BTA = self.query.now(codes.now(m)) * self.scale
+        if self.query.ahead is not None:
+            ahead_BUA = (self.query.ahead(codes.ahead(m)) * self.scale).expand(len(key_BSA), -1, -1)
+        else:
+            ahead_BUA = now_BTA.new_zeros(len(key_BSA), m + codes.horizon - 1, self.dim)
+        logits = Logits(now_BTA, ahead_BUA, key_BSA, codes.begun, self.lookback)
+        if maps is None:
+            return aligned_sums(logits, value_BSA, grid)
+        attended = aligned_sums(logits, value_BSA, grid, lambda w, first: maps.add(w, first, codes.num_steps))
+        maps.history = maps.taken()
         return attended
-
-
-def by_target(x: Shaped[Tensor, "batch horizon fct channel"]) -> Shaped[Tensor, "batch horizon target channel"]:
-    """[b, h, t] → [b, h, t + h], zero where no creation time is: a padded copy read with rows one step shorter."""
-    horizon, num_fcts = x.shape[1:3]
-    flat = F.pad(x, (0, 0, 0, horizon)).flatten(1, 2)[:, : horizon * (num_fcts + horizon - 1)]
-    return flat.unflatten(1, (horizon, -1))
-
-
-def by_creation_time(x: Float[Tensor, "batch horizon target channel"]) -> Float[Tensor, "batch horizon fct channel"]:
-    """The way back: [b, h, t + h] → [b, h, t]."""
-    horizon, num_targets = x.shape[1:3]
-    flat = F.pad(x.flatten(1, 2), (0, 0, 0, horizon))
-    return flat.unflatten(1, (horizon, -1))[:, :, : num_targets - horizon + 1]
 
 
 class SharedHeads(nn.Module):
@@ -202,13 +167,20 @@ class SharedHeads(nn.Module):
         self.key = SplitLinear((context, *position), head_dim, bias=False)
         self.value = SplitLinear((context,), head_dim)
 
-    def forward(self, context: Tensor, codes: Codes) -> tuple[Tensor, Tensor, Tensor]:
-        m = context.shape[2]
-        query_BHTA = self.query(codes.now(m), codes.ahead(m), (context,), m)
-        key_BHTA = self.key((context, *(part[:, None] for part in codes.position_now(m))))
-        return query_BHTA, key_BHTA, self.value((context,))
+    def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
+        """Queries, keys and values, by one product."""
+        m = min(grid.num_made, codes.num_steps)
+        query, ahead = self.query.terms(codes.now(m), codes.ahead(grid.num_fcts))
+        of_context, *of_positions = self.key.weight.split(self.key.dims, dim=1)
+        products = [F.linear(part, weight) for part, weight in zip(codes.position_now(m), of_positions, strict=True)]
+        key = sum(products, start=torch.zeros_like(query))
+        assert self.value.bias is not None
+        now = torch.cat((query, key, self.value.bias.expand_as(query)), dim=-1)
+        weights = torch.cat((*self.query.own_weights(), of_context, self.value.weight))
+        ahead = None if ahead is None else F.pad(ahead, (0, 2 * query.shape[-1]))
+        return grid.linear(now, ahead, (context,), (weights,)).chunk(3, dim=-1)
 
-    def out(self, attended: Tensor) -> Tensor:
+    def out(self, attended: Tensor, grid: Grid) -> Tensor:
         return attended
 
 
@@ -224,14 +196,15 @@ class HeadsPerHorizon(nn.Module):
         self.key_HAK = uniform(horizon, head_dim, context + sum(position), fan_in=context + sum(position))
         self.value = PerHorizonLinear((), (), (context,), head_dim, horizon)
 
-    def forward(self, context: Tensor, codes: Codes) -> tuple[Tensor, Tensor, Tensor]:
-        m = context.shape[2]
-        query_BHTA = self.query(codes.now(m), codes.ahead(m), (context,), m)
-        positions = (part[:, None].expand(*context.shape[:3], -1) for part in codes.position_now(m))
-        return query_BHTA @ self.key_HAK, torch.cat((context, *positions), dim=-1), context
+    def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
+        m = min(grid.num_made, codes.num_steps)
+        query = self.query(codes.now(m), codes.ahead(grid.num_fcts), (context,), grid)
+        key_JAK = grid.of_horizons(self.key_HAK[:, None])[0]
+        positions = (grid.spread(part).expand(*context.shape[:3], -1) for part in codes.position_now(m))
+        return torch.einsum("buja,jak->bujk", query, key_JAK), torch.cat((context, *positions), dim=-1), context
 
-    def out(self, attended: Tensor) -> Tensor:
-        return self.value((), (), (attended,), attended.shape[2])
+    def out(self, attended: Tensor, grid: Grid) -> Tensor:
+        return self.value((), (), (attended,), grid)
 
 
 class FeedbackAttention(nn.Module):
@@ -241,7 +214,7 @@ class FeedbackAttention(nn.Module):
     k_{s,r} = [c_{s,r}; r_s; r_{s+r}],  v_{s,r} = c_{s,r}
     c̃_{t,h} = Σ_{(s,r) ∈ H(t,h)} A^h_{t,s,r} W_v^h v_{s,r},  H(t,h) = {(s,r) | s+r = t+h, s ≤ t, r ≤ H}
 
-    Arranged by target, it is causal attention over leads: a query of lead h sees the keys of leads r ≥ h.
+    By target it is causal attention along a row of the grid: a forecast sees those that were made before it.
     """
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], context: int, horizon: int):
@@ -256,42 +229,34 @@ class FeedbackAttention(nn.Module):
         )
 
     def forward(
-        self,
-        context: Float[Tensor, "batch horizon context_fct context"],
-        codes: Codes,
-        num_fcts: int,
-        maps: Maps | None,
-    ) -> Float[Tensor, "batch horizon fct head"]:
-        horizon, m = context.shape[1:3]
-        query, key, value = self.heads(context, codes)
-        begun = codes.begun[:, None, codes.num_steps - m :, None].expand(-1, horizon, -1, -1)
-        query_BUHK, key_BURK, value_BURV, made_BUR1 = (
-            by_target(x)[:, :, m - num_fcts :].transpose(1, 2) for x in (query * self.scale, key, value, begun)
-        )
-        lead = torch.arange(horizon, device=context.device)
-        earlier_HR, own_HR = lead >= lead[:, None], lead == lead[:, None]
-        attended, weights = [], []
-        size = max(1, CHUNK_WEIGHTS // max(1, len(context) * horizon**2))
-        for u in (slice(i, i + size) for i in range(0, query_BUHK.shape[1], size)):
-            may_look_BUHR = (made_BUR1[:, u].mT & earlier_HR) | own_HR
-            logits_BUHR = query_BUHK[:, u] @ key_BURK[:, u].mT
-            weights_BUHR = logits_BUHR.masked_fill(~may_look_BUHR, -torch.inf).softmax(dim=-1)
-            attended.append(weights_BUHR @ value_BURV[:, u])
-            if maps is not None:
-                weights.append(weights_BUHR)
+        self, context: Float[Tensor, "batch target made context"], codes: Codes, grid: Grid, maps: Maps | None
+    ) -> Float[Tensor, "batch target made head"]:
+        query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid)
+        logits_BUJI = (query_BUJK * self.scale) @ key_BUJK.mT
+        weights_BUJI = (logits_BUJI + self._hidden(codes, grid).to(logits_BUJI)).softmax(dim=-1)
         if maps is not None:
-            weights_BHTR = by_creation_time(torch.cat(weights, dim=1).transpose(1, 2))
-            maps.feedback = by_source(weights_BHTR, codes.num_steps)
-        return self.heads.out(by_creation_time(torch.cat(attended, dim=1).transpose(1, 2)))
+            maps.feedback = by_source(grid.forecasts(weights_BUJI), codes.num_steps)
+        return self.heads.out(weights_BUJI @ value_BUJV, grid)
+
+    def _hidden(self, codes: Codes, grid: Grid) -> Float[Tensor, "_ target made earlier"]:
+        """−∞ where a forecast may not look: at later ones, and at those that were never made; at itself it may."""
+        order = torch.arange(grid.horizon, device=codes.begun.device)
+        later_JI, itself_JI = order > order[:, None], order == order[:, None]
+        begun = codes.begun[:, -grid.num_made :]
+        begun = begun[:1] if begun.all() else begun
+        made_BUI = grid.spread(begun.float()[..., None])[..., 0] > 0
+        may_BUJI = (made_BUI[:, :, None] & ~later_JI) | itself_JI
+        return torch.zeros(may_BUJI.shape, device=order.device).masked_fill_(~may_BUJI, -torch.inf)
 
 
 def by_source(
-    weights: Float[Tensor, "batch horizon fct lead"], num_steps: int
+    weights: Float[Tensor, "batch horizon fct made"], num_steps: int
 ) -> Float[Tensor, "batch horizon fct {num_steps}"]:
-    """Weights of leads r as weights of the creation times s = t + h − r."""
+    """Weights of a target's forecasts, in the order in which they were made, as weights of their creation times."""
     horizon, num_fcts = weights.shape[1:3]
     h, t = torch.arange(horizon)[:, None, None], torch.arange(num_steps - num_fcts, num_steps)[:, None]
-    source = (t + h - torch.arange(horizon)).clamp(0, num_steps - 1).to(weights.device)  # clamped ones weigh nothing
+    made = torch.arange(horizon) - (horizon - 1)
+    source = (t + h + made).clamp(0, num_steps - 1).to(weights.device)  # clamped ones weigh nothing
     whole = weights.new_zeros(*weights.shape[:3], num_steps)
     return whole.scatter_add(-1, source.expand_as(weights), weights)
 
@@ -311,13 +276,9 @@ class AllContextsAttention(nn.Module):
         self.value = SplitLinear((horizon * context,), horizon * self.dim)
 
     def forward(
-        self,
-        context: Float[Tensor, "batch horizon context_fct context"],
-        codes: Codes,
-        num_fcts: int,
-        maps: Maps | None,
+        self, context: Float[Tensor, "batch horizon context_fct context"], codes: Codes, grid: Grid, maps: Maps | None
     ) -> Float[Tensor, "batch horizon fct head"]:
-        horizon, m = context.shape[1:3]
+        horizon, m, num_fcts = *context.shape[1:3], grid.num_fcts
         first, begun = m - num_fcts, codes.begun[:, codes.num_steps - m :]
 
         def heads(x: Tensor) -> Tensor:
@@ -359,10 +320,12 @@ class Block(nn.Module):
             nn.init.zeros_(self.out.weight)
 
     def forward(
-        self, attended: Float[Tensor, "batch horizon fct head"], codes: Codes, own: Parts
-    ) -> Float[Tensor, "batch horizon fct context"]:
-        attended, num_fcts = self.dropout(attended), attended.shape[2]
+        self, attended: Float[Tensor, "batch p q head"], codes: Codes, own: Parts, grid: Grid
+    ) -> Float[Tensor, "batch p q context"]:
+        attended = self.dropout(attended, grid)
         if self.out is None or self.residual is None or self.norm is None:
             return attended
-        residual = self.residual(codes.now(num_fcts), codes.ahead(num_fcts), own, num_fcts)
-        return self.norm(self.out((attended,)) + residual)
+        m = min(grid.num_made, codes.num_steps)
+        now, ahead = self.residual.terms(codes.now(m), codes.ahead(grid.num_fcts))
+        weights = (self.out.weight, *self.residual.own_weights())
+        return self.norm(grid.linear(now, ahead, (attended, *own), weights))

@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, HorizonAttention, Maps
+from mqcast.model.grid import Grid
 from mqcast.model.layers import RELU, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
 
-Contexts = tuple[Float[Tensor, "batch horizon context_fct context"], Float[Tensor, "batch fct agnostic"]]
+Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
 
 
 class AttentionContexts(nn.Module):
@@ -28,11 +29,12 @@ class AttentionContexts(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (self.block.dim, config.head_dim)
 
-    def forward(self, codes: Codes, num_contexts: int, num_fcts: int, maps: Maps | None) -> Contexts:
-        specific = self.block(self.cell(codes, num_contexts, maps), codes, ())
-        agnostic = self.agnostic(codes.hidden_now(num_fcts) if self.whole_future else codes.now(num_fcts))
+    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
+        m = min(grid.num_made, codes.num_steps)
+        specific = self.block(self.cell(codes, grid, maps), codes, (), grid)
+        agnostic = self.agnostic(codes.hidden_now(m) if self.whole_future else codes.now(m))
         if self.future is not None:
-            agnostic = agnostic + self.future(codes.ahead(num_fcts))
+            agnostic = agnostic + self.future(codes.ahead(m))
         return specific, self.dropout(F.relu(agnostic))
 
 
@@ -50,11 +52,11 @@ class DenseContexts(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.dims = (a, a)
 
-    def forward(self, codes: Codes, num_contexts: int, num_fcts: int, maps: Maps | None) -> Contexts:
-        given: Parts = codes.hidden_now(num_fcts)
+    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
+        given: Parts = codes.hidden_now(grid.num_fcts)
         if self.future is not None:
-            given = (*given, F.relu(self.future(codes.ahead(num_fcts)) + self.future_bias))
-        specific = F.relu(self.specific(given, (), (), num_fcts))
+            given = (*given, F.relu(self.future(codes.ahead(grid.num_fcts)) + self.future_bias))
+        specific = F.relu(self.specific(given, (), (), grid))
         return specific, self.dropout(F.relu(self.agnostic(given)))
 
 
@@ -79,12 +81,11 @@ class LocalMLP(nn.Module):
             self.hidden.own.weight[:, -num_channels:] = 0
 
     def forward(
-        self, agnostic: Float[Tensor, "batch fct agnostic"], own: Parts, codes: Codes
-    ) -> Float[Tensor, "batch horizon fct quantile"]:
-        num_fcts = agnostic.shape[1]
-        hidden = self.hidden((agnostic,), codes.ahead(num_fcts), own, num_fcts)
+        self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, codes: Codes, grid: Grid
+    ) -> Float[Tensor, "batch p q quantile"]:
+        hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid)
         if self.horizon_code is not None:
-            hidden = hidden + self.horizon_code
+            hidden = hidden + grid.of_horizons(self.horizon_code)
         raw = self.out(F.relu(hidden))
         if not self.monotone:
             return raw

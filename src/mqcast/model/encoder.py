@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
-from mqcast.model.attention import may_look, weighted
+from mqcast.model.alignment import may_look
+from mqcast.model.attention import weighted
 from mqcast.model.inputs import Inputs
 from mqcast.model.layers import RELU, CategoryLinear, Convolution, Embeddings, Parts, SplitLinear, between
 

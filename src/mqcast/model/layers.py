@@ -13,19 +13,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mqcast.model.grid import Grid
+
 Parts = tuple[Tensor, ...]
 
 
 def between(parts: Parts, start: int, stop: int) -> Parts:
     """The parts at steps start … stop−1."""
     return tuple(part if part.shape[1] == 1 else part[:, start:stop] for part in parts)
-
-
-def spread(
-    steps: Float[Tensor, "shared targets channel"], num_fcts: int
-) -> Float[Tensor, "shared horizon {num_fcts} channel"]:
-    """A view [b, h, t] = steps[b, t + h]: what belongs to a target step, for each horizon and creation time."""
-    return steps.unfold(1, num_fcts, 1).transpose(2, 3)
 
 
 RELU = 2**0.5  # gain of weights whose outputs go through a ReLU, so that deep stacks neither fade nor grow
@@ -63,7 +58,7 @@ class SplitLinear(nn.Module):
 
 
 class HorizonLinear(nn.Module):
-    """W[now_t; ahead_{t+h}; own_{t,h}] + b for every horizon and creation time, without the concatenation."""
+    """W[now_t; ahead_{t+h}; own_{t,h}] + b for every cell of a grid, without the concatenation."""
 
     def __init__(self, now: Sequence[int], ahead: Sequence[int], own: Sequence[int], out_dim: int, gain: float = 1.0):
         super().__init__()
@@ -72,11 +67,15 @@ class HorizonLinear(nn.Module):
         self.ahead = SplitLinear(ahead, out_dim, bias=False, gain=gain, fan_in=fan_in) if ahead else None
         self.own = SplitLinear(own, out_dim, bias=False, gain=gain, fan_in=fan_in) if own else None
 
-    def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
-        total = self.now(now)[:, None]
-        if self.ahead is not None:
-            total = total + spread(self.ahead(ahead), num_fcts)
-        return total + self.own(own) if self.own is not None else total
+    def forward(self, now: Parts, ahead: Parts, own: Parts, grid: Grid) -> Float[Tensor, "_ p q out"]:
+        return grid.linear(*self.terms(now, ahead), own, self.own_weights())
+
+    def terms(self, now: Parts, ahead: Parts) -> tuple[Tensor, Tensor | None]:
+        """What belongs to creation times, and what belongs to targets."""
+        return self.now(now), self.ahead(ahead) if self.ahead is not None else None
+
+    def own_weights(self) -> Parts:
+        return self.own.weight.split(self.own.dims, dim=1) if self.own is not None else ()
 
 
 class PerHorizonLinear(nn.Module):
@@ -96,12 +95,18 @@ class PerHorizonLinear(nn.Module):
         self.weight = uniform(horizon, out_dim, sum(self.dims), fan_in=sum(self.dims), gain=gain)
         self.bias = zeros(horizon, 1, out_dim)
 
-    def forward(self, now: Parts, ahead: Parts, own: Parts, num_fcts: int) -> Float[Tensor, "batch horizon fct out"]:
+    def forward(self, now: Parts, ahead: Parts, own: Parts, grid: Grid) -> Float[Tensor, "batch p q out"]:
         weights = iter(self.weight.split(self.dims, dim=2))
-        products = [torch.einsum("btd,hod->bhto", part, next(weights)) for part in now]
-        products += [torch.einsum("bhtd,hod->bhto", spread(part, num_fcts), next(weights)) for part in ahead]
-        products += [torch.einsum("bhtd,hod->bhto", part, next(weights)) for part in own]
-        return sum(products, start=self.bias)
+        if not grid.by_target:
+            products = [torch.einsum("btd,hod->bhto", part, next(weights)) for part in now]
+            products += [torch.einsum("bhtd,hod->bhto", grid.spread_ahead(part), next(weights)) for part in ahead]
+            products += [torch.einsum("bhtd,hod->bhto", part, next(weights)) for part in own]
+            return sum(products, start=self.bias)
+        num_made = max((part.shape[1] for part in now), default=1)
+        cells = [grid.spread(part.expand(-1, num_made, -1)) for part in now]
+        cells += [*map(grid.spread_ahead, ahead), *own]
+        products = [torch.einsum("bujd,jod->bujo", cell, next(weights).flip(0)) for cell in cells]
+        return sum(products, start=grid.of_horizons(self.bias))
 
 
 class FutureLinear(nn.Module):
@@ -187,13 +192,13 @@ class Embeddings(nn.Module):
 
 
 class HorizonDropout(nn.Module):
-    """Dropout of (batch, horizon, fct, channel) with one mask for all horizons."""
+    """Dropout of a grid's cells with one mask for all horizons of a creation time."""
 
     def __init__(self, rate: float):
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Float[Tensor, "batch horizon fct channel"]) -> Tensor:
+    def forward(self, x: Float[Tensor, "batch p q channel"], grid: Grid) -> Float[Tensor, "batch p q channel"]:
         if not self.training or self.rate == 0:
             return x
-        return x * F.dropout(torch.ones_like(x[:, :1]), self.rate)
+        return x * grid.spread(F.dropout(x.new_ones(len(x), grid.num_made, x.shape[-1]), self.rate))

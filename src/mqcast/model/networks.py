@@ -24,6 +24,7 @@ from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackA
 from mqcast.model.decoder import AttentionContexts, DenseContexts, LocalMLP
 from mqcast.model.encoder import Encoder
 from mqcast.model.explanation import Explanation
+from mqcast.model.grid import Grid
 from mqcast.model.inputs import Inputs
 from mqcast.model.position import LearnedPosition, RawPosition
 
@@ -71,19 +72,27 @@ class Network(nn.Module):
 
         Only what these need is decoded: the contexts of the H − 1 creation times before them, or of L for MQT-All.
         """
-        n, m = self._num_decoded(batch, num_fcts)
+        n = self._num_decoded(batch, num_fcts)
+        grid, context_grid = self._grids(n, batch.loc.shape[1])
         r = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
         h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
         codes = Codes(h, r, batch.begun[:, : batch.loc.shape[1]], self.horizon)
-        c, c_agnostic = self.contexts(codes, m, n, maps)  # c_{t,h}, c^a_t
-        own = (c[:, :, m - n :],)
+        c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
+        own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:
-            attended = self.feedback(c, codes, n, maps)
-            own = (*own, self.feedback_block(attended, codes, own))  # c_{t,h}, c̃_{t,h}
-        return self.local(c_agnostic, own, codes)  # ŷ_{t+h}
+            attended = self.feedback(c, codes, grid, maps)
+            own = (*own, self.feedback_block(attended, codes, own, grid))  # c_{t,h}, c̃_{t,h}
+        return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, codes, grid))  # ŷ_{t+h}
 
-    def _num_decoded(self, batch: Batch, num_fcts: int | None) -> tuple[int, int]:
-        """How many creation times get forecasts, and how many get contexts."""
+    def _grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
+        """Cells that get forecasts, and cells that get contexts; MQT-All needs contexts of the look-back as well."""
+        grid = Grid(self.horizon, num_fcts, by_target=self.config.model == "mqt")
+        if self.config.model != "mqt-all":
+            return grid, grid
+        return grid, Grid(self.horizon, min(num_fcts + self.config.lookback, num_steps))
+
+    def _num_decoded(self, batch: Batch, num_fcts: int | None) -> int:
+        """How many creation times get forecasts."""
         num_steps = batch.loc.shape[1]
         if batch.horizon != self.horizon:
             raise ConfigError(
@@ -99,8 +108,7 @@ class Network(nn.Module):
         n = num_steps if num_fcts is None else num_fcts
         if not 1 <= n <= num_steps:
             raise ConfigError(f"num_fcts is {n}; give one from 1 to the batch's {num_steps} steps")
-        before = {"mqt": self.horizon - 1, "mqt-all": self.config.lookback}.get(self.config.model, 0)
-        return n, min(n + before, num_steps)
+        return n
 
     @torch.no_grad()
     def quantiles(self, batch: Batch, num_fcts: int | None = None) -> "Quantiles":

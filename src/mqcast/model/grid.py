@@ -1,0 +1,166 @@
+"""The cells of the decoder: creation times t and horizons h on two axes, and sums over them.
+
+By horizon, cell [h, t] is the forecast made at t: what belongs to t is fixed along h, what belongs to the target t + h
+slides. By target, cell [u, j] is the forecast of target u made at t = u + j, so that the forecasts of one target are a
+row in the order in which they were made: what belongs to u is fixed along j, what belongs to t slides. Its first H − 1
+creation times are those before the wanted ones; cells beyond the last creation time are there, and mean nothing.
+
+Axes: B batch, P and Q those of the cells, D channels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which cells there are: `num_fcts` creation times whose forecasts are wanted, and how they are laid out."""
+
+    horizon: int
+    num_fcts: int
+    by_target: bool = False
+
+    @property
+    def num_made(self) -> int:
+        """Creation times that have cells."""
+        return self.num_fcts + (self.horizon - 1 if self.by_target else 0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.num_made, self.horizon) if self.by_target else (self.horizon, self.num_fcts)
+
+    def linear(
+        self,
+        now: Float[Tensor, "_ _ out"],
+        ahead: Float[Tensor, "_ _ out"] | None,
+        own: Sequence[Float[Tensor, "batch p q _"]] = (),
+        weights: Sequence[Float[Tensor, "out _"]] = (),
+    ) -> Float[Tensor, "_ p q out"]:
+        """now_t + ahead_{t+h} + Σ_i W_i own_i of each cell; `now` may lack the first creation times."""
+        if ahead is None:
+            ahead = now.new_zeros(1, self.num_fcts + self.horizon - 1, now.shape[-1])
+        fixed, sliding = (ahead[:, :, None], self._to_slide(now)) if self.by_target else (now[:, None], ahead)
+        parts = (fixed, sliding, *own, *weights)
+        if torch.is_autocast_enabled(now.device.type):
+            parts = tuple(part.to(torch.get_autocast_dtype(now.device.type)) for part in parts)
+        return CellSum.apply(self.shape[1], *parts)  # type: ignore[no-any-return]
+
+    def spread(self, now: Float[Tensor, "_ _ channel"]) -> Float[Tensor, "_ _ _ channel"]:
+        """What belongs to creation times, for each cell: a view."""
+        return slid(self._to_slide(now), self.horizon) if self.by_target else now[:, None]
+
+    def spread_ahead(self, ahead: Float[Tensor, "_ _ channel"]) -> Float[Tensor, "_ _ _ channel"]:
+        """What belongs to targets, for each cell: a view."""
+        return ahead[:, :, None] if self.by_target else slid(ahead, self.num_fcts)
+
+    def of_horizons(self, each: Float[Tensor, "horizon 1 *axes"]) -> Float[Tensor, "_ _ *axes"]:
+        """What belongs to horizons, on the axes of the cells."""
+        return each.flip(0).transpose(0, 1) if self.by_target else each
+
+    def _to_slide(self, now: Tensor) -> Tensor:
+        return F.pad(now, (0, 0, self.num_made - now.shape[1], self.horizon - 1))
+
+    def forecasts(self, cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batch {self.horizon} fct channel"]:
+        """The cells of the wanted creation times, by horizon."""
+        return Forecasts.apply(cells) if self.by_target else cells  # type: ignore[no-any-return]
+
+
+def slid(steps: Float[Tensor, "batch steps channel"], size: int) -> Float[Tensor, "batch p {size} channel"]:
+    """A view [b, p, q] = steps[b, p + q]."""
+    return steps.unfold(1, size, 1).transpose(2, 3)
+
+
+def slid_sum(cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batch steps channel"]:
+    """Σ_{p+q} cells[b, p, q], the way back: whole diagonals at once, those of two corners once they are padded."""
+    if cells.shape[1] < cells.shape[2]:
+        cells = cells.transpose(1, 2)
+    q = cells.shape[2]
+    first, last = F.pad(cells[:, : q - 1], (0, 0, 0, 0, q - 1, 0)), F.pad(cells[:, 1 - q :], (0, 0, 0, 0, 0, q - 1))
+    parts = (first, cells, last) if q > 1 else (cells,)
+    return torch.cat([_diagonals(part).sum(dim=2) for part in parts], dim=1)
+
+
+def _diagonals(cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batch diagonal q channel"]:
+    """A view of the diagonals p + q = q_max … p_max."""
+    (batch, p, q, d), (of_batch, of_p, of_q, of_d) = cells.shape, cells.stride()
+    strides = (of_batch, of_p, abs(of_p - of_q), of_d)
+    return cells.as_strided((batch, p - q + 1, q, d), strides, cells.storage_offset() + (q - 1) * min(of_p, of_q))
+
+
+def new_cells(like: Tensor, grid: Grid, num_fcts: int) -> tuple[Tensor, Tensor]:
+    """Room for the cells, and a view of it as (B, H, T, ·) at the last `num_fcts` creation times.
+
+    By target, what the first creation times have to say of targets before the first one falls into cells of the series
+    before that mean nothing; of the first series, into rows before all of them.
+    """
+    batch, dim, (p, q) = len(like), like.shape[-1], grid.shape
+    if not grid.by_target:
+        cells = like.new_empty(batch, p, q, dim)
+        return cells, cells
+    rows = like.new_zeros(q - 1 + batch * p, q, dim)
+    return rows[q - 1 :].view(batch, p, q, dim), _by_creation_time(rows, batch, grid, num_fcts)
+
+
+def cells_of(cells: Tensor, grid: Grid, num_fcts: int) -> Tensor:
+    """The view of `new_cells`, of cells that are given."""
+    if not grid.by_target:
+        return cells
+    rows = F.pad(cells.flatten(0, 1), (0, 0, 0, 0, grid.horizon - 1, 0))
+    return _by_creation_time(rows, len(cells), grid, num_fcts)
+
+
+def _by_creation_time(rows: Float[Tensor, "rows j channel"], batch: int, grid: Grid, num_fcts: int) -> Tensor:
+    j, d = rows.shape[1:]
+    strides = (grid.num_made * j * d, (j - 1) * d, j * d, 1)
+    return rows.as_strided((batch, j, grid.num_made, d), strides, (j - 1) * d)[:, :, grid.num_made - num_fcts :]
+
+
+class Forecasts(Function):
+    """From cells by target to cells by horizon."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, cells: Tensor) -> Tensor:
+        ctx.shape = cells.shape  # type: ignore[attr-defined]
+        return _diagonals(cells.contiguous()).transpose(1, 2).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        cells = gradient.new_zeros(ctx.shape)
+        _diagonals(cells).copy_(gradient.transpose(1, 2))
+        return cells
+
+
+class CellSum(Function):
+    """fixed + sliding_{p+q} + Σ_i W_i own_i, summed in one buffer."""
+
+    @staticmethod
+    def forward(ctx, num_q: int, fixed: Tensor, sliding: Tensor, *own_and_weights: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(*own_and_weights)
+        ctx.shapes = fixed.shape, sliding.shape
+        n = len(own_and_weights) // 2
+        batch = max(len(part) for part in (fixed, sliding, *own_and_weights[:n]))
+        total = fixed.new_empty(batch, sliding.shape[1] - num_q + 1, num_q, fixed.shape[-1])
+        torch.add(fixed.expand(batch, -1, -1, -1), slid(sliding, num_q), out=total)
+        for own, weight in zip(own_and_weights[:n], own_and_weights[n:], strict=True):
+            total.view(-1, total.shape[-1]).addmm_(own.reshape(-1, own.shape[-1]), weight.mT)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # type: ignore[override]
+        saved, gradient = ctx.saved_tensors, gradient.contiguous()
+        n, flat = len(saved) // 2, gradient.flatten(0, 2)
+        fixed_shape, sliding_shape = ctx.shapes
+        of_fixed = gradient.sum_to_size(fixed_shape)
+        of_sliding = slid_sum(gradient).sum_to_size(sliding_shape)
+        of_own = [(flat @ weight).view(own.shape) for own, weight in zip(saved[:n], saved[n:], strict=True)]
+        of_weights = [flat.mT @ own.reshape(-1, own.shape[-1]) for own in saved[:n]]
+        return None, of_fixed, of_sliding, *of_own, *of_weights
