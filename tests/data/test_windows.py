@@ -105,6 +105,21 @@ def test_the_lattice_shifts_from_epoch_to_epoch():
     assert len(phases) > 3
 
 
+@pytest.mark.parametrize("grid", ["calendar", "rows"])
+def test_blocks_lie_wholly_inside_their_series_observed_or_not(grid):
+    frame = pl.DataFrame({"unique_id": ["a"] * 12 + ["b"] * 6 + ["c"] * 7, "y": 1.0})
+    days = [dt.datetime(2024, 1, 1) + dt.timedelta(days=k) for n in (12, 6, 7) for k in range(n)]
+    unseen = pl.int_range(pl.len()).over("unique_id") >= 5  # nobody is observed after the fifth day
+    frame = frame.with_columns(ds=pl.Series(days), y=pl.when(~unseen).then("y"))
+    panel = Panel.from_frame(frame, Schema(freq="D", time_grid=grid))
+    plan = WindowPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=4))
+    first = panel.first_step.tolist()
+    blocks = [(0, first[0] + t) for t in range(3, 9)] + [(2, first[2] + 3)]
+    assert trajectories(plan, 0) == Counter(blocks)
+    with pytest.raises(DataError, match="no series has 10"):
+        WindowPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=10))
+
+
 def test_splits_share_no_target_date_and_every_date_is_a_target():
     panel = ragged_panel([50, 30], [0, 15])
     splits = Splits.by_date(panel, "2024-01-31", "2024-02-09", "2024-02-15")

@@ -129,6 +129,20 @@ class WindowPlan:
             )
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
 
+    @classmethod
+    def of_blocks(cls, panel: Panel, config: WindowConfig) -> "WindowPlan":
+        """Every creation time with `min_history` rows up to it and a horizon of rows after it, observed or not."""
+        plan = cls(panel, config, shuffle=False, scored=False)
+        first, last = panel.first_step + max(config.min_history, 1) - 1, panel.last_step - config.horizon
+        plan.series = np.flatnonzero(first <= last)
+        if plan.series.size == 0:
+            raise DataError(
+                f"no series has {config.min_history} + {config.horizon} rows", "use a shorter min_history or horizon"
+            )
+        plan.first_fct, plan.last_fct = first[plan.series], last[plan.series]
+        plan.last_target = panel.last_step[plan.series]
+        return plan
+
     def of_series(self, series: range) -> "WindowPlan | None":
         """The plan of neighbouring series alone; None if it has nothing to do."""
         inside = slice(*np.searchsorted(self.series, (series.start, series.stop)))

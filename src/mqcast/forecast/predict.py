@@ -50,8 +50,21 @@ def forecast(
 
     Under torchrun all processes call this alike. An interrupted call goes on where it was when it is made again.
     """
-    path, network = Path(path), run.network()
     plan = cutoff_plan(run, panel, first, last)
+    return write_forecasts(run, panel, plan, path, device=device, on_progress=on_progress)
+
+
+def write_forecasts(
+    run: Run,
+    panel: Panel,
+    plan: WindowPlan,
+    path: str | Path,
+    *,
+    device: str = "auto",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """The same for the creation times of any plan."""
+    path, network = Path(path), run.network()
     assemble = run.assembler(panel).on_windows(plan.config)
     shards = series_shards(panel, plan)
     folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
