@@ -35,7 +35,7 @@ def lock() -> Iterator[None]:
         yield
 
 
-def environment(name: str, pins: Sequence[str]) -> Path | str:
+def environment(name: str, pins: Sequence[str], with_torch: bool = True) -> Path | str:
     """The Python of a peer's own environment, made once per set of pins; a sentence if it cannot be made.
 
     The repository's constraints go in with the first package, torch, so that later ones find it settled.
@@ -49,7 +49,7 @@ def environment(name: str, pins: Sequence[str]) -> Path | str:
     pip = [str(python), "-m", "pip", "install", "--quiet", *constraint]
     steps = {
         "venv": [sys.executable, "-m", "venv", "--clear", str(home)],
-        "pip install torch": [*pip, "torch"],
+        **({"pip install torch": [*pip, "torch"]} if with_torch else {}),
         "pip install": [*pip, *pins],
     }
     with (ENVS / f"{name}.log").open("w") as log:

@@ -231,6 +231,20 @@ def test_a_backtest_with_refits_trains_anew_for_each_part():
     assert made.evaluate(by="category").columns[0] == "category"
 
 
+def test_a_forecaster_starts_from_the_weights_of_another_and_keeps_its_network():
+    weeks = world().frame["ds"].unique().sort()
+    known = world().frame.filter(pl.col("y").is_not_null())
+    shorter = known.filter(pl.col("ds") <= weeks[49])
+    before = new().fit(shorter, static=world().static, events=world().events)
+    after = Forecaster("mqt", HORIZON, max_steps=1, config={"train": {"learning_rate": 1e-12}})
+    after.fit(known, static=world().static, events=world().events, start_from=before)
+    assert after.config_.model == before.config_.model
+    weights = [made.run_.network().state_dict() for made in (before, after)]
+    assert all(np.allclose(weights[0][name], weights[1][name], atol=1e-7) for name in weights[0])
+    with pytest.raises(NotFittedError, match="not been fitted"):
+        new().fit(known, static=world().static, events=world().events, start_from=new())
+
+
 def test_an_explanation_sums_to_one_over_the_dates_looked_at():
     found = fitted().explain("item_000003", above=0.0)
     sums = found.group_by("block", "horizon").agg(pl.sum("weight"))

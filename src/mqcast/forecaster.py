@@ -100,26 +100,40 @@ class Forecaster:
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def fit(self, frame: Any, static: Any = None, events: Any = None, *, resume: bool = False) -> "Forecaster":
+    def fit(
+        self,
+        frame: Any,
+        static: Any = None,
+        events: Any = None,
+        *,
+        resume: bool = False,
+        start_from: "Forecaster | None" = None,
+    ) -> "Forecaster":
         """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
 
         static: a table with a row a series; events: a table with a row a date. Rows after the last sale, with known
         columns but no target, are the plan that `predict` uses. `resume` goes on with the run in `folder`.
+        `start_from` is a fitted forecaster whose weights this one begins with, and whose columns, categories and
+        settings of the network it keeps: fewer steps then bring it up to date with a longer frame.
         """
         self._check()
-        panel, dress = self._read(frame, static, events)
+        panel, dress = self._read(frame, static, events, start_from)
         run, config = None, None
         if self.model != SEASONAL_NAIVE:
-            config = self._settings(panel)
-            run = self._train(panel, config, self._new_folder(), resume)
+            config = self._settings(panel, before=start_from)
+            run = self._train(panel, config, self._new_folder(), resume, start_from and start_from.run_)
         self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
         self.__dict__.pop("backtest_", None)
         return self
 
-    def _read(self, frame: Any, static: Any, events: Any) -> tuple[Panel, Dress]:
+    def _read(self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None) -> tuple[Panel, Dress]:
+        """The data, with the columns and categories of a forecaster before, if there is one."""
+        if before is not None:
+            before._fitted()
         if isinstance(frame, Panel):
             return frame, Dress()
-        panel = Panel.from_frame(frame, self.schema, static, events)
+        schema, like = (self.schema, None) if before is None else (None, before.panel_)
+        panel = Panel.from_frame(frame, schema, static, events, like=like)
         return panel, Dress.of(frame, panel.schema.id, panel.schema.time)
 
     def _check(self) -> None:
@@ -134,9 +148,17 @@ class Forecaster:
         if not levels or any(not 0 < level < 1 for level in levels) or list(levels) != sorted(set(levels)):
             raise ConfigError(f"quantiles are {self.quantiles!r}; give levels between 0 and 1, rising: (0.1, 0.5, 0.9)")
 
-    def _settings(self, panel: Panel, until: Any = None) -> RunConfig:
-        """Those that fit the panel, with the user's own; trained on targets up to a date if one is given."""
+    def _settings(self, panel: Panel, until: Any = None, before: "Forecaster | None" = None) -> RunConfig:
+        """Those that fit the panel, with the user's own; trained on targets up to a date if one is given.
+
+        The network, its windows and its scaling are those of a forecaster before, where there is one and nothing else
+        is said.
+        """
         changes = tables_of(self.config)
+        if before is not None and before.config_ is not None:
+            kept = before.config_.model_dump(include={"model", "window", "scaling"})
+            kept["model"].pop("model")
+            changes = kept | {name: {**kept.get(name, {}), **said} for name, said in changes.items()}
         train = {"seed": self.seed, "max_steps": self.max_steps, "max_minutes": self.max_minutes}
         if isinstance(changes.setdefault("train", {}), Mapping):
             changes["train"] = {
@@ -154,12 +176,16 @@ class Forecaster:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder) / "run"
 
-    def _train(self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False) -> Any:
+    def _train(
+        self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False, start_from: Any = None
+    ) -> Any:
         from mqcast.train.loop import fit
         from mqcast.train.records import progress
 
         with progress(quiet=not self.verbose) as listeners:
-            return fit(panel, config, folder, resume=resume, listeners=listeners, device=self.device)
+            return fit(
+                panel, config, folder, resume=resume, start_from=start_from, listeners=listeners, device=self.device
+            )
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ checkpoints/           to go on from
 model.safetensors      the trained weights; there once training is done
 """
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +46,16 @@ class Run:
     facts: dict[str, Any] = field(repr=False)
 
     @classmethod
-    def start(cls, folder: Path, config: RunConfig, panel: Panel, assemble: Assembler, micro_batch: int) -> "Run":
-        """A new run in a new or an empty folder."""
+    def start(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        panel: Panel,
+        assemble: Assembler,
+        micro_batch: int,
+        start_from: "Run | None" = None,
+    ) -> "Run":
+        """A new run in a new or an empty folder; perhaps one that begins with another's weights."""
         if exists(folder):
             raise ArtifactError(f"{folder} holds a run already; resume it, or name another folder")
         if folder.is_file() or (folder.is_dir() and any(_is_strange(path) for path in folder.iterdir())):
@@ -61,6 +70,7 @@ class Run:
             "inputs": Inputs.of(panel).model_dump(mode="json"),
             "micro_batch": micro_batch,
             "never_negative": bool(np.nanmin(panel.target) >= 0),
+            "start_from": start_from and start_from.weights_digest,
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -122,8 +132,24 @@ class Run:
     def is_trained(self) -> bool:
         return (self.folder / "model.safetensors").exists()
 
-    def check_resumable(self, config: RunConfig, panel: Panel) -> None:
-        """Raise unless this run would be the same with these settings and data."""
+    @property
+    def weights_digest(self) -> str:
+        """Which weights were trained; runs that begin with them remember it."""
+        return hashlib.sha256(self._trained_weights()).hexdigest()
+
+    def check_start(self, config: RunConfig, panel: Panel) -> None:
+        """Raise unless a network with these settings, on this panel, can begin with this run's weights."""
+        unlike = [name for name in _unlike(self.config.model, config.model) if name != "dropout"]
+        unlike += ["horizon"] if self.config.window.horizon != config.window.horizon else []
+        if unlike:
+            raise ConfigError(
+                f"the network of {self.folder} has another {', '.join(unlike)}, so that its weights do not fit; keep "
+                "its settings, or train from new weights"
+            )
+        self._check_layout(panel)
+
+    def check_resumable(self, config: RunConfig, panel: Panel, start_from: "Run | None" = None) -> None:
+        """Raise unless this run would be the same with these settings, data and first weights."""
         if self.facts["panel"] != panel.fingerprint:
             raise ConfigError(f"{self.folder} was begun on other data; resume it with the same panel, or begin anew")
         unlike = [name for name in _unlike(self.config, config) if name.split(".")[-1] not in MAY_CHANGE]
@@ -131,14 +157,19 @@ class Run:
             raise ConfigError(
                 f"{self.folder} was begun with other settings ({', '.join(unlike)}); keep those, or begin anew"
             )
+        if self.facts.get("start_from") != (start_from and start_from.weights_digest):
+            raise ConfigError(f"{self.folder} was begun from other weights; start from those, or begin anew")
 
-    def assembler(self, panel: Panel) -> Assembler:
-        """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
+    def _check_layout(self, panel: Panel) -> None:
         if self.facts["signature"] != panel.layout.signature:
             raise ArtifactError(
                 f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; pack it "
                 "with --like the training panel (from Python: like=)"
             )
+
+    def assembler(self, panel: Panel) -> Assembler:
+        """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
+        self._check_layout(panel)
         path = self.folder / "scaling.safetensors"
         try:
             scalers = scalers_of(safetensors.numpy.load(path.read_bytes()), self.config)
@@ -146,24 +177,33 @@ class Run:
             raise _damaged(path, error) from None
         return Assembler(panel, self.config.window, *scalers)
 
-    def new_network(self) -> Network:
-        """With fresh weights, the same for the same seed; the state of torch's random numbers is as before."""
+    def new_network(self, start_from: "Run | None" = None) -> Network:
+        """With fresh weights, the same for the same seed, or another run's; torch's random numbers are as before."""
         with torch.random.fork_rng():
             torch.manual_seed(self.config.train.seed)
             inputs = Inputs(**self.facts["inputs"])
-            return Network(self.config.model, inputs, self.config.window.horizon)
+            network = Network(self.config.model, inputs, self.config.window.horizon)
+        if start_from is not None:
+            network.load_state_dict(start_from.network().state_dict())
+        return network
 
     def network(self) -> Network:
         """With the trained weights."""
-        path = self.folder / "model.safetensors"
         network = self.new_network()
+        try:
+            network.load_state_dict(safetensors.torch.load(self._trained_weights()))
+        except (SafetensorError, RuntimeError) as error:
+            raise _damaged(self.folder / "model.safetensors", error) from None
+        return network.eval()
+
+    def _trained_weights(self) -> bytes:
+        path = self.folder / "model.safetensors"
         if not path.exists():
             raise ArtifactError(f"training in {self.folder} is not done; go on with `mqcast fit … --resume`")
         try:
-            network.load_state_dict(safetensors.torch.load(path.read_bytes()))
-        except (OSError, SafetensorError, RuntimeError) as error:
+            return path.read_bytes()
+        except OSError as error:
             raise _damaged(path, error) from None
-        return network.eval()
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:
         packed = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in weights.items()})

@@ -191,3 +191,15 @@ def test_dates_with_an_offset_are_moments():
 def test_impossible_settings_are_refused(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
         WindowConfig(**({"horizon": 1, "history": 1, "num_fcts": 1} | bad))
+
+
+def test_a_series_may_be_silent_for_a_horizon_or_for_as_long_as_is_said():
+    panel = ragged_panel([10, 20], [0, 0])
+    last = int(panel.times_at(np.array([1]), panel.last_observed[1:], 1)[0, 0])
+    plans = [
+        WindowPlan(
+            panel, WindowConfig(horizon=3, history=2, num_fcts=1), Span(last, last), scored=False, silence=silence
+        )
+        for silence in (None, 9, 10)
+    ]
+    assert [plan.series.tolist() for plan in plans] == [[1], [1], [0, 1]]

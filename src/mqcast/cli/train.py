@@ -68,6 +68,7 @@ def fit_command(
     config: Config = None,
     set: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    start_from: Annotated[Path | None, typer.Option(help="A trained run whose weights this one begins with.")] = None,
     processes: Processes = None,
     device: Device = "auto",
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Send settings and metrics to MLflow.")] = False,
@@ -81,6 +82,7 @@ def fit_command(
     Examples: [bold]mqcast fit panel runs/first --horizon 13[/bold],
     [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
     """
+    from mqcast.run import Run
     from mqcast.train.loop import fit
     from mqcast.train.memory import most_windows
     from mqcast.train.records import read_metrics
@@ -90,7 +92,13 @@ def fit_command(
     in_processes(processes, device, -(-settings.window.batch_size // at_a_time))
     with listening(settings, run.name, mlflow, quiet=as_json) as listeners:
         done = fit(
-            Panel.open(panel), settings, run, resume=resume or was_restarted(), listeners=listeners, device=device
+            Panel.open(panel),
+            settings,
+            run,
+            resume=resume or was_restarted(),
+            start_from=Run.open(start_from) if start_from else None,
+            listeners=listeners,
+            device=device,
         )
     if is_first():
         epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]

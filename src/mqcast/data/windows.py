@@ -100,8 +100,8 @@ class Windows:
 class WindowPlan:
     """Which windows each step of each epoch takes.
 
-    With `scored` False also creation times without a target to score, from which the future is forecast: up to a
-    horizon after a series' last observation.
+    With `scored` False also creation times without a target to score, from which the future is forecast: up to
+    `silence` steps after a series' last observation; left out: a horizon.
     """
 
     def __init__(
@@ -113,10 +113,13 @@ class WindowPlan:
         seed: int = 0,
         shuffle: bool = True,
         scored: bool = True,
+        silence: int | None = None,
     ):
         self.panel, self.config, self.seed, self.shuffle = panel, config, seed, shuffle
         span = span or Span()
-        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span, scored)
+        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(
+            panel, config, span, scored, silence
+        )
         if self.series.size == 0:
             target = f" and a target within {config.horizon} steps after" if scored else ""
             raise DataError(
@@ -226,7 +229,9 @@ class _Order:
     bounds: np.ndarray
 
 
-def _creation_times(panel: Panel, config: WindowConfig, span: Span, scored: bool) -> tuple[np.ndarray, ...]:
+def _creation_times(
+    panel: Panel, config: WindowConfig, span: Span, scored: bool, silence: int | None = None
+) -> tuple[np.ndarray, ...]:
     """Series with something to forecast, their first and last creation time and their last visible target, in steps."""
     until = (
         panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
@@ -235,9 +240,9 @@ def _creation_times(panel: Panel, config: WindowConfig, span: Span, scored: bool
     if scored:
         last = until - (1 if config.partial_horizon else config.horizon)
         earliest = None if span.first is None else panel.steps_until(span.first)
-    else:  # a series that has been silent for a whole horizon has ended; one never observed begins with its first row
+    else:  # a series that has been silent for so long has ended; one never observed begins with its first row
         first = np.where(panel.last_observed < panel.first_step, panel.first_step - 1, first)
-        last = panel.last_observed + config.horizon
+        last = panel.last_observed + (config.horizon if silence is None else silence)
         earliest = None if span.first is None else panel.steps_until(span.first - 1) + 1
     if earliest is not None:
         first = np.maximum(first, earliest)

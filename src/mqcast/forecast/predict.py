@@ -41,16 +41,18 @@ def forecast(
     *,
     first: Any = None,
     last: Any = None,
+    silence: int | None = None,
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the forecasts of the cutoffs from `first` to `last` to a Parquet file.
 
-    Left out, `last` is the time of the panel's last observation, and `first` is `last`.
+    Left out, `last` is the time of the panel's last observation, and `first` is `last`. A series that has not been
+    observed for more than `silence` steps, left out: a horizon, has ended and is not forecast.
 
     Under torchrun all processes call this alike. An interrupted call goes on where it was when it is made again.
     """
-    plan = cutoff_plan(run, panel, first, last)
+    plan = cutoff_plan(run, panel, first, last, silence)
     return write_forecasts(run, panel, plan, path, device=device, on_progress=on_progress)
 
 
@@ -108,7 +110,7 @@ def forecast_frame(
     return pl.concat(found)
 
 
-def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> WindowPlan:
+def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, silence: int | None = None) -> WindowPlan:
     """The windows whose creation times are the cutoffs; left out: the panel's last observation.
 
     They have all the history that a forecast depends on, so that it does not depend on where a window begins. (An LSTM
@@ -117,10 +119,10 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None) -> 
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
     window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
-    return plan_cutoffs(window, panel, first, last)
+    return plan_cutoffs(window, panel, first, last, silence)
 
 
-def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any) -> WindowPlan:
+def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> WindowPlan:
     """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
     end = _last_time(panel) if end is None else end
@@ -129,9 +131,9 @@ def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any) -> W
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
     if begin == end:
         window = window.replace(num_fcts=1)
-    plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False)
+    plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False, silence=silence)
     panel.require_future(window.horizon, plan.last_fct, plan.series)
-    _warn_of_ended(panel, plan)
+    _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
     return plan
 
 
@@ -140,13 +142,13 @@ def _last_time(panel: Panel) -> int:
     return int(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1).max())
 
 
-def _warn_of_ended(panel: Panel, plan: WindowPlan) -> None:
+def _warn_of_ended(panel: Panel, plan: WindowPlan, silence: int) -> None:
     left_out = np.setdiff1d(np.arange(panel.num_series), plan.series)
     if left_out.size:
         names = ", ".join(repr(panel.ids[int(i)].as_py()) for i in left_out[:3]) + (" …" if left_out.size > 3 else "")
         warnings.warn(
             f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not begun, or "
-            f"have not been observed for {plan.config.horizon} steps ({names})",
+            f"have not been observed for {silence} steps ({names})",
             SeriesLeftOutWarning,
             stacklevel=5,
         )

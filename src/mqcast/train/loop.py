@@ -45,15 +45,18 @@ def fit(
     folder: str | Path,
     *,
     resume: bool = False,
+    start_from: Run | None = None,
     listeners: tuple[Listener, ...] = (),
     device: str = "auto",
 ) -> Run:
     """Train a network on a panel; the run is in `folder`. Under torchrun all processes call this alike.
 
     With `resume` a run that is there goes on from its newest checkpoint; it must have the same settings and data.
+    With `start_from` a new run begins with the weights of a trained one: of a like network, on a panel that was packed
+    like the other's (`like=`). Scales are those of the new data, and the optimiser is fresh.
     """
     with joined(device, config.train.num_threads) as ranks:
-        training = Training(panel, config, Path(folder), ranks, resume, listeners)
+        training = Training(panel, config, Path(folder), ranks, resume, listeners, start_from)
         training.run_to_end()
         return training.run
 
@@ -86,8 +89,9 @@ class Training:
         ranks: Ranks,
         resume: bool = False,
         listeners: tuple[Listener, ...] = (),
+        start_from: Run | None = None,
     ):
-        self.panel, self.config, self.ranks = panel, config, ranks
+        self.panel, self.config, self.ranks, self.start_from = panel, config, ranks, start_from
         self.listeners = listeners if ranks.is_first else ()
         train, valid = training_spans(panel, config)
         self.plan = WindowPlan(panel, config.window, train, seed=config.train.seed)
@@ -95,7 +99,7 @@ class Training:
         self.valid_plan = valid and WindowPlan(panel, to_validate, valid, shuffle=False)
         self.assemble = Assembler.fit(panel, config.window, config.scaling, train.until)
         self.run = self._open(folder, resume)
-        self.network: Network = self.run.new_network().to(ranks.device)
+        self.network: Network = self.run.new_network(start_from).to(ranks.device)
         self.forward = torch.compile(self.network) if config.train.compile else self.network
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
@@ -297,10 +301,12 @@ class Training:
         found = bool(self.ranks.agree(exists(folder)))
         if found and resume:
             run = Run.open(folder)
-            run.check_resumable(self.config, self.panel)
+            run.check_resumable(self.config, self.panel, self.start_from)
             return run
+        if self.start_from is not None:
+            self.start_from.check_start(self.config, self.panel)
         if self.ranks.is_first:
-            Run.start(folder, self.config, self.panel, self.assemble, self._micro_batch())
+            Run.start(folder, self.config, self.panel, self.assemble, self._micro_batch(), self.start_from)
         self.ranks.agree(1)
         return Run.open(folder)
 

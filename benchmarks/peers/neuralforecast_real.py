@@ -1,0 +1,104 @@
+"""NeuralForecast's TFT or DeepAR on a task's rows: trained once for a given time, many cutoffs forecast.
+
+    python neuralforecast_real.py FOLDER --model tft
+
+FOLDER is as `lightgbm_lags.py` has it. Steps become days, since the calendar is among the known columns. Days that are
+not observed are filled with the last value and kept out of the loss. Prints a line of JSON.
+"""
+
+import argparse
+import json
+import logging
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+warnings.filterwarnings("ignore")
+logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+from neuralforecast import NeuralForecast  # noqa: E402
+from neuralforecast.losses.pytorch import DistributionLoss, MQLoss  # noqa: E402
+from neuralforecast.models import TFT, DeepAR  # noqa: E402
+
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+FIRST = pd.Timestamp("2000-01-01")
+
+
+def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
+    """The rows on a grid without gaps, and the attributes as numbers."""
+    spec = json.loads((folder / "spec.json").read_text())
+    rows = pd.read_parquet(folder / "rows.parquet")
+    ends = rows.groupby("series")["step"].agg(["min", "max"])
+    grid = pd.concat([pd.DataFrame({"series": s, "step": np.arange(a, b + 1)}) for s, a, b in ends.itertuples()])
+    rows = grid.merge(rows, on=["series", "step"], how="left")
+    rows["available_mask"] = rows["y"].notna().astype(int)
+    by_series = rows.groupby("series")
+    rows[spec["known"]] = by_series[spec["known"]].ffill().fillna(0)
+    rows["y"] = by_series["y"].ffill().fillna(0)
+    if spec["log"]:
+        rows["y"] = np.log1p(rows["y"])
+    rows["ds"] = FIRST + pd.to_timedelta(rows["step"], unit="D")
+    rows = rows.rename(columns={"series": "unique_id"})
+    static = pd.read_parquet(folder / "static.parquet")
+    static.insert(0, "unique_id", np.arange(len(static)))
+    return spec, rows, static
+
+
+def make_model(name: str, spec: dict, static: pd.DataFrame) -> TFT | DeepAR:
+    shared = {
+        "h": spec["horizon"],
+        "input_size": spec["history"],
+        "futr_exog_list": spec["known"],
+        "stat_exog_list": [column for column in static if column != "unique_id"],
+        "max_steps": 1_000_000,
+        "max_time": {"seconds": int(60 * spec["minutes"])},
+        "scaler_type": "standard",
+        "random_seed": spec["seed"] + 1,
+        "start_padding_enabled": True,
+        "accelerator": "cpu",
+        "windows_batch_size": 256,
+        "inference_windows_batch_size": 1024,
+        **QUIET,
+    }
+    if name == "tft":
+        return TFT(hidden_size=32, n_head=4, loss=MQLoss(quantiles=spec["levels"]), alias="model", **shared)
+    loss = DistributionLoss("StudentT", quantiles=spec["levels"], return_params=False)
+    return DeepAR(lstm_hidden_size=64, loss=loss, trajectory_samples=100, alias="model", **shared)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", choices=("tft", "deepar"), default="tft")
+    args = parser.parse_args()
+    spec, rows, static = read(args.folder)
+    started = time.perf_counter(), time.process_time()
+    peer = NeuralForecast([make_model(args.model, spec, static)], freq="D")
+    keys = ["unique_id", "ds", "y", "available_mask", *spec["known"]]
+    peer.fit(rows.loc[rows["step"] <= spec["train_until"], keys], static_df=static)
+    trained = time.perf_counter() - started[0], time.process_time() - started[1]
+    num_series, horizon = int(rows["unique_id"].max()) + 1, spec["horizon"]
+    out = np.full((len(spec["cutoffs"]), num_series, horizon, len(spec["levels"])), np.nan, np.float32)
+    for k, cutoff in enumerate(spec["cutoffs"]):
+        past = rows.loc[rows["step"] <= cutoff, keys]
+        ends = past.groupby("unique_id")["ds"].max()
+        alive = ends[ends == FIRST + pd.Timedelta(days=cutoff)].index
+        past = past[past["unique_id"].isin(alive)]
+        ahead = rows[(rows["step"] > cutoff) & (rows["step"] <= cutoff + horizon) & rows["unique_id"].isin(alive)]
+        whole = ahead.groupby("unique_id").size()
+        alive = whole[whole == horizon].index
+        past, ahead = past[past["unique_id"].isin(alive)], ahead[ahead["unique_id"].isin(alive)]
+        found = peer.predict(past, static_df=static, futr_df=ahead[["unique_id", "ds", *spec["known"]]])
+        columns = [column for column in found if column not in ("unique_id", "ds", "model")][-len(spec["levels"]) :]
+        values = np.sort(found[columns].to_numpy(), axis=1)
+        values = np.maximum(np.expm1(values), 0) if spec["log"] else values
+        out[k, alive.to_numpy()] = values.reshape(len(alive), horizon, -1)
+    np.save(args.folder / "forecasts.npy", out)
+    versions = {name: version(name) for name in ("neuralforecast", "torch")}
+    print(json.dumps({"wall_seconds": trained[0], "cpu_seconds": trained[1], "versions": versions}))
+
+
+main()

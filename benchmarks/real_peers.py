@@ -1,0 +1,185 @@
+"""Peers on the leaderboard's task and on the studies: the same windows, the same plan, the same time to train.
+
+    python benchmarks/real_peers.py rossmann_1D --data DATA --out RUNS --peer lightgbm --minutes 5 [--refit-minutes 1]
+    python benchmarks/real_peers.py frat --data DATA --out RUNS --peer tft --minutes 20
+
+Peers: lightgbm (with lags), tft and deepar (NeuralForecast), convtrans (ours, small). Each but the last runs in an
+environment of its own. A task's windows are written where `mqcast reproduce score TASK RUNS/TASK/PEER-SEED` finds them,
+and trained anew each; a study's forecasts become one file for `mqcast reproduce STUDY … --forecasts PEER=FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import harness
+import numpy as np
+import pack
+import polars as pl
+
+from mqcast.experiments.leaderboard import score_windows, task_name, with_zeros
+from mqcast.experiments.record import Record
+from mqcast.experiments.scores import Grid, mean_scores
+from mqcast.experiments.study import Study
+from mqcast.experiments.task import BUNDLED, Task
+
+PINS = {"lightgbm": ("lightgbm==4.7.0", "numpy==2.4.6", "pyarrow==26.0.1"), **pack.PINS}
+PEERS = {  # environment, script, arguments
+    "lightgbm": ("lightgbm", "lightgbm_lags.py", ()),
+    "tft": ("neuralforecast", "neuralforecast_real.py", ("--model", "tft")),
+    "deepar": ("neuralforecast", "neuralforecast_real.py", ("--model", "deepar")),
+    "convtrans": (None, "convtrans.py", ()),
+}
+
+
+def codes(column: pl.Series) -> pl.Series:
+    """Numbers as they are, text as whole numbers."""
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return column.cast(pl.Float32).fill_null(0)
+    return column.fill_null("").rank("dense").cast(pl.Float32)
+
+
+def write_inputs(folder: Path, rows: pl.DataFrame, schema, static: pl.DataFrame | None, spec: dict) -> tuple:
+    """rows.parquet, static.parquet and spec.json; the ids and dates that their numbers stand for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids, dates = rows[schema.id].unique().sort(), rows[schema.time].unique().sort()
+    if schema.time_grid == "calendar":
+        step = dates.diff().drop_nulls().min()
+        dates = pl.datetime_range(dates[0], dates[-1], step, eager=True).cast(dates.dtype)
+    known = [*schema.known, "weekday", "day", "month", "hour"]
+    clock = pl.col(schema.time).dt
+    table = rows.select(
+        pl.col(schema.id).replace_strict(ids, np.arange(len(ids)), return_dtype=pl.Int32).alias("series"),
+        pl.col(schema.time).replace_strict(dates, np.arange(len(dates)), return_dtype=pl.Int32).alias("step"),
+        pl.col(schema.target).cast(pl.Float32).alias("y"),
+        *schema.known,
+        clock.weekday().alias("weekday"),
+        clock.day().alias("day"),
+        clock.month().alias("month"),
+        clock.hour().alias("hour"),
+    )
+    if schema.time_grid == "rows":
+        table = table.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).over("series").alias("step"))
+    table = table.with_columns([codes(table[name]).alias(name) for name in known])
+    varying = [name for name in known if table[name].n_unique() > 1]
+    table.select("series", "step", "y", *varying).write_parquet(folder / "rows.parquet")
+    of_series = pl.DataFrame({schema.id: ids})
+    if static is not None:
+        of_series = of_series.join(static.with_columns(pl.col(schema.id).cast(pl.String)), on=schema.id, how="left")
+    attributes = [name for name in schema.static if name in of_series.columns]
+    of_series = of_series.select([codes(of_series[name]).alias(name) for name in attributes or [schema.id]])
+    of_series.write_parquet(folder / "static.parquet")
+    spec = spec | {"known": varying, "log": bool(table["y"].min() >= 0)}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    return ids, dates
+
+
+def run_peer(name: str, folder: Path, minutes: float) -> dict:
+    environment, script, arguments = PEERS[name]
+    python: Path | str = Path(sys.executable)
+    if environment is not None:
+        python = harness.environment(environment, PINS[environment], with_torch=environment != "lightgbm")
+    if isinstance(python, str):
+        raise SystemExit(python)
+    command = [python, Path(__file__).parent / "peers" / script, folder, *arguments]
+    done = harness.run(command, seconds=60 * minutes + 7200)
+    if "failed" in done:
+        raise SystemExit(done["failed"])
+    return done
+
+
+def frame_of(values: np.ndarray, ids, dates, cutoffs: list[int], schema, levels) -> pl.DataFrame:
+    """(cutoffs, series, horizon, levels) as a frame of forecasts, without those that are not there."""
+    k, i, h = np.nonzero(~np.isnan(values).any(axis=3))
+    target = np.array(cutoffs)[k] + h + 1
+    keep = target < len(dates)
+    k, i, h, target = k[keep], i[keep], h[keep], target[keep]
+    columns = {
+        schema.id: ids.gather(i),
+        "cutoff": dates.gather(np.array(cutoffs)[k]),
+        schema.time: dates.gather(target),
+        "horizon": (h + 1).astype(np.int32),
+    }
+    return pl.DataFrame(columns | {f"q{level:g}": values[k, i, h, n].astype(float) for n, level in enumerate(levels)})
+
+
+def on_task(options: argparse.Namespace) -> None:
+    task = Task.open(options.what)
+    data = task.load(options.data)
+    grid, home = Grid(data), options.out / task.name / f"{options.peer}-{options.seed}"
+    frames, windows = [], []
+    for number, cutoff in enumerate(data.cutoffs[: options.windows]):
+        folder = home / f"window-{number + 1:02}"
+        path = folder / "forecasts.parquet"
+        if not path.exists():
+            known = data.known_at(cutoff)
+            place = int(data.dates.search_sorted(cutoff))
+            minutes = options.minutes if number == 0 else options.refit_minutes or options.minutes
+            spec = {"horizon": task.horizon, "season": task.season, "levels": task.levels, "history": 2 * task.horizon}
+            spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
+            ids, dates = write_inputs(folder, known, data.schema, data.loaded.static, spec)
+            facts = run_peer(options.peer, folder, minutes) | {"cutoff": str(cutoff)}
+            values = np.load(folder / "forecasts.npy")
+            frame = with_zeros(data, frame_of(values, ids, dates, [place], data.schema, task.levels), known)
+            (folder / "done.json").write_text(json.dumps(facts))
+            frame.write_parquet(path)
+        frames.append(pl.read_parquet(path))
+        windows.append(json.loads((folder / "done.json").read_text()))
+    scores = score_windows(grid, frames)
+    cost = {name: sum(facts[name] for facts in windows) for name in ("wall_seconds", "cpu_seconds")}
+    config = {"minutes": options.minutes, "refit_minutes": options.refit_minutes}
+    record = Record(
+        task_name(task, len(scores)), options.peer, options.seed, mean_scores(scores), config, **cost,
+        details={"windows": [facts | found for facts, found in zip(windows, scores, strict=True)]},
+        command=" ".join(["python", "benchmarks/real_peers.py", *sys.argv[1:]]),
+    )  # fmt: skip
+    print(record.metrics, record.write(options.results))
+
+
+def on_study(options: argparse.Namespace) -> None:
+    study = Study.open(options.what)
+    loaded = study.load(options.data)
+    schema, rows = loaded.schema, loaded.rows
+    if loaded.events is not None:
+        rows = rows.join(loaded.events, on=schema.time, how="left", maintain_order="left")
+        schema = schema.replace(known=(*schema.known, *schema.events), events=())
+    if schema.observed:
+        rows = rows.with_columns(pl.when(schema.observed).then(schema.target).alias(schema.target))
+    if schema.time_grid == "rows":
+        raise SystemExit("a study of trading days has no common dates; peers are judged on the others")
+    dates = rows[schema.time].unique().sort()
+    first, last = (int(dates.search_sorted(date)) for date in (study.train_until, study.last_cutoff))
+    season = {"h": 24, "D": 7}.get(schema.freq or "", 52)
+    spec = {"horizon": study.horizon, "season": season, "levels": study.levels, "train_until": first}
+    spec |= {"history": study.network["window"]["history"], "cutoffs": list(range(first, last + 1))}
+    folder = options.out / study.name / f"{options.peer}-{options.seed}"
+    spec |= {"minutes": options.minutes, "seed": options.seed}
+    ids, dates = write_inputs(folder, rows, schema, loaded.static, spec)
+    facts = run_peer(options.peer, folder, options.minutes)
+    values = np.load(folder / "forecasts.npy")
+    frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels).write_parquet(folder / "forecasts.parquet")
+    (folder / "peer.json").write_text(json.dumps(facts))
+    print(facts, folder / "forecasts.parquet")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation)")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    parser.add_argument("--peer", choices=list(PEERS), required=True)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training; before the first window")
+    parser.add_argument("--refit-minutes", type=float, help="before each later window; left out: as many")
+    parser.add_argument("--windows", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    is_task = (BUNDLED / f"{options.what}.toml").is_file()
+    (on_task if is_task else on_study)(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""All systems of a study in one harness: trained for the same time, judged on the same windows, in the paper's tables.
+
+OUT/<study>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<study>/<seed>/report.html, tables.json
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+
+from mqcast.data.panel import Panel
+from mqcast.data.windows import WindowPlan
+from mqcast.datasets.real import Loaded
+from mqcast.durable import write_file
+from mqcast.evaluation import Comparison, Volatility, compare, evaluate, loss_by_lead, volatility
+from mqcast.experiments.record import Record
+from mqcast.experiments.study import BASELINE, Study
+from mqcast.experiments.together import agreed, steps_within, total, training_facts
+from mqcast.forecast.baselines import seasonal_naive
+from mqcast.forecast.predict import forecast
+from mqcast.launch import is_first
+from mqcast.report.evolution import loss_by_lead_figure, volatility_figure
+from mqcast.report.page import PageTable, write_page
+from mqcast.train.loop import fit
+from mqcast.train.records import read_metrics
+from mqcast.train.spans import training_spans
+
+SEASONAL_NAIVE = "seasonal-naive"
+WEIGHTS = {"equal": None, "demand": "demand"}
+
+
+@dataclass(frozen=True)
+class Harness:
+    """A study's data, and how its systems are trained."""
+
+    study: Study
+    loaded: Loaded
+    panel: Panel
+    out: Path
+    tables: Mapping[str, Any]
+    minutes: float | None = None
+    device: str = "auto"
+    listeners: tuple[Any, ...] = ()
+
+    def folder(self, model: str, seed: int) -> Path:
+        return self.out / self.study.name / f"{model}-{seed}"
+
+
+def run_system(harness: Harness, model: str, seed: int) -> Path:
+    """Train one system and keep its forecasts from every cutoff of the test; found again if they are there."""
+    folder, study = harness.folder(model, seed), harness.study
+    path = folder / "forecasts.parquet"
+    if agreed((folder / "done.json").exists()):
+        return path
+    config = study.config(model, seed, harness.tables, _steps(harness, model, seed))
+    clocks = time.monotonic(), time.process_time()
+    run = fit(harness.panel, config, folder / "run", resume=True, listeners=harness.listeners, device=harness.device)
+    wall, cpu = time.monotonic() - clocks[0], total(time.process_time() - clocks[1])
+    forecast(run, harness.panel, path, first=study.train_until, last=study.last_cutoff, device=harness.device)
+    if is_first():
+        facts = training_facts(run, wall, cpu)
+        span, _ = training_spans(harness.panel, config)
+        in_epoch = WindowPlan(harness.panel, config.window, span).num_trajectories
+        facts["minutes_per_epoch"] = facts["wall_seconds"] / 60 * in_epoch / max(facts["trajectories"], 1)
+        facts["parameters"] = sum(parameter.numel() for parameter in run.network().parameters())
+        write_file(folder / "done.json", json.dumps(facts))
+    agreed(1)
+    return path
+
+
+def _steps(harness: Harness, model: str, seed: int) -> int | None:
+    """As many as the minutes allow, settled once; None: the settings'."""
+    if harness.minutes is None:
+        return None
+    path = harness.folder(model, seed) / "steps.json"
+    if not agreed(path.exists()):
+        config = harness.study.config(model, seed, harness.tables)
+        found = steps_within(harness.minutes, harness.panel, config, path.parent, harness.device)
+        if is_first():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps({"steps": found}))
+        agreed(1)
+    return json.loads(path.read_text(encoding="utf-8"))["steps"]
+
+
+def naive_forecasts(harness: Harness) -> pl.DataFrame:
+    study = harness.study
+    first, last = study.train_until, study.last_cutoff
+    return seasonal_naive(harness.panel, study.horizon, study.levels, first=first, last=last)
+
+
+# -- judgement ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The paper's tables of some systems' forecasts."""
+
+    accuracy: pl.DataFrame  # q-risk at each level, as in tab:public
+    comparison: Comparison  # relative to MQ-CNN, by slice
+    volatility: dict[str, dict[str, Volatility]]  # by weights, then by system
+    by_lead: pl.DataFrame
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        found = {"accuracy": self.accuracy, "relative": self.comparison.losses, "loss_by_lead": self.by_lead}
+        for weights, judged in self.volatility.items():
+            named = [frame.summary.select(pl.lit(name).alias("model"), pl.all()) for name, frame in judged.items()]
+            found[f"volatility, {weights} weights"] = pl.concat(named)
+            if base := judged.get(BASELINE):
+                reductions = [
+                    one.reduction(base).select(pl.lit(name).alias("model"), pl.all())
+                    for name, one in judged.items()
+                    if name != BASELINE
+                ]
+                found[f"reduction, {weights} weights"] = pl.concat(reductions) if reductions else pl.DataFrame()
+        return {name: table.to_dicts() for name, table in found.items()}
+
+
+def judge(study: Study, loaded: Loaded, frames: Mapping[str, pl.DataFrame], baseline: str = BASELINE) -> Judgement:
+    """All systems on the forecasts that all of them have."""
+    actuals, schema = study.actuals(loaded), loaded.schema
+    names: dict[str, Any] = {"id": schema.id, "time": schema.time, "target": schema.target, "missing": "drop"}
+    keys = [schema.id, "cutoff", schema.time]
+    shared = actuals.select(schema.id, schema.time)
+    common = next(iter(frames.values())).select(keys).join(shared, on=[schema.id, schema.time], how="semi")
+    for frame in frames.values():
+        common = common.join(frame.select(keys), on=keys, how="semi")
+    alike = {name: frame.join(common, on=keys, how="semi", maintain_order="left") for name, frame in frames.items()}
+    slices = study.slices(loaded)
+    return Judgement(
+        evaluate(alike, actuals, **names),
+        compare(alike, actuals, baseline, study.levels, slices=slices, **names),
+        {
+            label: {
+                name: volatility(frame, actuals, study.levels, weights=weights, **names)
+                for name, frame in alike.items()
+            }
+            for label, weights in WEIGHTS.items()
+            if weights is None or actuals[schema.target].min() >= 0  # type: ignore[operator]
+        },
+        loss_by_lead(alike, actuals, study.levels, **names),
+    )
+
+
+def write_judgement(judgement: Judgement, harness: Harness, seed: int) -> Path:
+    """One page, and the same tables as JSON."""
+    study, folder = harness.study, harness.out / harness.study.name / f"judged-{seed}"
+    tables = judgement.tables()
+    relative = judgement.comparison.table
+    pages = [
+        PageTable(
+            f"Quantile loss relative to {judgement.comparison.baseline}",
+            "1 is the baseline; lower is better.",
+            relative.columns,
+            [[_cell(value) for value in row] for row in relative.iter_rows()],
+            {},
+        )
+    ]
+    for name in tables:
+        if name.startswith(("accuracy", "volatility", "reduction")) and tables[name]:
+            rows = [[_cell(value) for value in row.values()] for row in tables[name]]
+            pages.append(PageTable(name.capitalize(), "", list(tables[name][0]), rows, {}))
+    figures = {
+        "Excess volatility": volatility_figure({n: v.process for n, v in judgement.volatility["equal"].items()}),
+        "Loss by lead": loss_by_lead_figure(judgement.by_lead),
+        "Loss against CPU-seconds": learning_figure(harness, seed),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / "tables.json", json.dumps(tables, indent=1, default=str))
+    write_file(folder / "relative.md", judgement.comparison.to_markdown() + "\n")
+    intro = [f"{study.horizon} steps ahead, from every cutoff from {study.train_until} to {study.last_cutoff}."]
+    return write_page(folder / "report.html", f"{study.name}, seed {seed}", intro, pages, figures)
+
+
+def learning_figure(harness: Harness, seed: int) -> go.Figure:
+    """The training loss of each network against the CPU-seconds it has used."""
+    figure = go.Figure()
+    for done in sorted((harness.out / harness.study.name).glob(f"*-{seed}/done.json")):
+        facts = json.loads(done.read_text(encoding="utf-8"))
+        steps = [line for line in read_metrics(done.parent / "run" / "metrics.jsonl") if line["record"] == "step"]
+        rate = facts["cpu_seconds"] / max(facts["wall_seconds"], 1e-9)
+        name = done.parent.name.removesuffix(f"-{seed}")
+        x, y = [rate * line["seconds"] for line in steps], pl.Series([line["loss"] for line in steps])
+        smooth = y.ewm_mean(half_life=max(1, len(y) / 50)) if len(y) else y
+        label = f"{name}, {facts['minutes_per_epoch']:.1f} minutes an epoch"
+        figure.add_trace(go.Scatter(x=x, y=smooth.to_list(), name=label, mode="lines"))
+    figure.update_layout(title_text="Loss against CPU-seconds", template="plotly_white", height=420)
+    figure.update_xaxes(title_text="CPU-seconds")
+    figure.update_yaxes(title_text="training loss, scaled")
+    return figure
+
+
+def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record]:
+    """One of each system: its q-risks, what it was trained with and what it cost."""
+    found = []
+    for row in judgement.accuracy.iter_rows(named=True):
+        done = harness.folder(row["model"], seed) / "done.json"
+        facts = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
+        config: dict[str, Any] = {"study": harness.study.model_dump(mode="json", exclude={"network"})}
+        if facts:
+            tables = harness.tables
+            config |= harness.study.config(row["model"], seed, tables, facts["steps"]).model_dump(mode="json")
+        metrics = {f"P{100 * level:g}": row[f"qrisk_pooled_q{level:g}"] for level in harness.study.levels}
+        times = facts.get("wall_seconds", 0.0), facts.get("cpu_seconds")
+        found.append(Record(harness.study.name, row["model"], seed, metrics, config, *times, details=dict(facts)))
+    return found
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,246 @@
+"""A leaderboard's protocol: before each window a network learns from what is known by then, from the weights it had.
+
+OUT/<task>/<model>-<seed>/
+    steps.json          how many steps the first window trains, and the others
+    window-01/run       the run; its weights are the next one's start
+    window-01/forecasts.parquet, done.json
+
+A window that is done is not done again; one that was interrupted goes on.
+"""
+
+import io
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mqcast.config import RunConfig
+from mqcast.data.panel import Panel
+from mqcast.durable import write_file
+from mqcast.errors import ConfigError
+from mqcast.experiments.record import Record
+from mqcast.experiments.scores import Grid, mean_scores
+from mqcast.experiments.task import Task, TaskData
+from mqcast.experiments.together import agreed, steps_within, total, training_facts
+from mqcast.forecast.predict import forecast
+from mqcast.launch import is_first
+from mqcast.run import Run, exists
+from mqcast.train.loop import fit
+
+SEASONAL_NAIVE = "seasonal-naive"
+FOREVER = 2**31  # a store may have been closed for months, and yet be judged
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Minutes of training before the first window and before each later one; None: the settings' steps."""
+
+    first: float | None = None
+    refit: float | None = None
+
+
+AS_SET = Budget()
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a model is trained with, and where it is kept."""
+
+    data: TaskData
+    model: str
+    seed: int
+    tables: Mapping[str, Any]
+    folder: Path
+    device: str = "auto"
+    listeners: tuple[Any, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        return self.data.task
+
+    def config(self, cutoff: Any, **train: Any) -> RunConfig:
+        """The task's settings, with the user's own, up to a cutoff."""
+        names = {*self.task.network, *self.tables}
+        tables: dict[str, Any] = {
+            name: {**self.task.network.get(name, {}), **self.tables.get(name, {})} for name in names
+        }
+        tables["window"] = {**tables.get("window", {}), "horizon": self.task.horizon}
+        tables["model"] = {**tables.get("model", {}), "model": self.model, "quantiles": self.task.levels}
+        tables["split"] = {"train_until": cutoff, "valid_until": cutoff}
+        free = {"max_epochs": 1_000_000, "num_threads": 1}
+        said = tables.get("train", {})
+        train = {**free, **said, "seed": self.seed, "patience": None, **train}
+        if train.get("max_steps"):
+            train["warmup_steps"] = min(train.get("warmup_steps", 0), train["max_steps"] // 10)
+        tables["train"] = train
+        return RunConfig(**tables)
+
+    def window(self, number: int) -> Path:
+        return self.folder / f"window-{number + 1:02}"
+
+
+def run_windows(settled: Settled, budget: Budget = AS_SET, num_windows: int | None = None) -> list[Path]:
+    """Train, forecast and keep the forecasts of each window; all processes call this alike."""
+    cutoffs = settled.data.cutoffs[:num_windows]
+    steps = None
+    for number, cutoff in enumerate(cutoffs):
+        folder = settled.window(number)
+        if agreed((folder / "done.json").exists()):
+            continue
+        known = settled.data.known_at(cutoff)
+        panel = _panel(settled, known, number)
+        steps = steps or _steps(settled, panel, budget)
+        _run_window(settled, number, panel, known, steps)
+    return [settled.window(number) / "forecasts.parquet" for number in range(len(cutoffs))]
+
+
+def _panel(settled: Settled, rows: pl.DataFrame, number: int) -> Panel:
+    """What is known at a cutoff, read as at the first one: categories that come later are unknown."""
+    loaded, first = settled.data.loaded, settled.window(0) / "run"
+    if number > 0 or exists(first):
+        return Panel.from_frame(rows, like=Run.open(first).layout, static=loaded.static)
+    return Panel.from_frame(rows, settled.data.schema, loaded.static)
+
+
+def _run_window(settled: Settled, number: int, panel: Panel, known: pl.DataFrame, steps: tuple[int, int]) -> None:
+    cutoff, folder, before = settled.data.cutoffs[number], settled.window(number), None
+    train: dict[str, Any] = {"max_steps": steps[0]}
+    if number > 0:
+        before = Run.open(settled.window(number - 1) / "run")
+        rate = settled.config(cutoff).train.learning_rate * settled.task.refit.rate
+        train = {"max_steps": steps[1], "learning_rate": rate}
+    config = settled.config(cutoff, **train)
+    clocks = time.monotonic(), time.process_time()
+    run = fit(
+        panel,
+        config,
+        folder / "run",
+        resume=True,
+        start_from=before,
+        listeners=settled.listeners,
+        device=settled.device,
+    )
+    wall, cpu = time.monotonic() - clocks[0], time.process_time() - clocks[1]
+    recent = _panel(settled, settled.data.without_gaps(known, cutoff), number)
+    raw = forecast(
+        run, recent, folder / "raw.parquet", first=cutoff, last=cutoff, silence=FOREVER, device=settled.device
+    )
+    cpu_of_all = total(cpu)
+    if is_first():
+        frame = with_zeros(settled.data, pl.read_parquet(raw), known)
+        _write(folder / "forecasts.parquet", frame)
+        raw.unlink()
+        facts = {"cutoff": str(cutoff)} | training_facts(run, wall, cpu_of_all)
+        write_file(folder / "done.json", json.dumps(facts))
+        shutil.rmtree(run.checkpoints, ignore_errors=True)
+    agreed(1)
+
+
+def with_zeros(data: TaskData, forecasts: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """The declared rule: 0 where the plan says that there is nothing to sell."""
+    if (rule := data.task.zero_when) is None:
+        return forecasts
+    keys = [data.id, data.time]
+    planned = known.select(*keys, rule.holds().alias(" zero"))
+    forecasts = forecasts.join(planned, on=keys, how="left", maintain_order="left")
+    names = data.task.quantile_names
+    zeros = [pl.when(pl.col(" zero").fill_null(False)).then(0.0).otherwise(name).alias(name) for name in names]
+    return forecasts.with_columns(zeros).drop(" zero")
+
+
+def _steps(settled: Settled, panel: Panel, budget: Budget) -> tuple[int, int]:
+    """Steps of the first window and of the others; settled once, so that an interrupted run goes on as it began."""
+    path = settled.folder / "steps.json"
+    if not agreed(path.exists()):
+        config = settled.config(settled.data.cutoffs[0])
+        if config.train.max_steps is None:
+            raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --first-minutes")
+        first, a_minute = config.train.max_steps, 0.0
+        if budget.first or budget.refit:
+            a_minute = steps_within(1.0, panel, config, settled.folder, settled.device)
+        first = max(1, int(a_minute * budget.first)) if budget.first else first
+        later = a_minute * budget.refit if budget.refit else settled.task.refit.share * first
+        if is_first():
+            settled.folder.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps({"first": first, "later": max(1, int(later))}))
+        agreed(1)
+    said = json.loads(path.read_text(encoding="utf-8"))
+    return said["first"], said["later"]
+
+
+def _write(path: Path, frame: pl.DataFrame) -> None:
+    packed = io.BytesIO()
+    frame.write_parquet(packed)
+    write_file(path, packed.getvalue())
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def score_windows(grid: Grid, frames: Sequence[pl.DataFrame]) -> list[dict[str, float]]:
+    """Scores of each window's forecasts; which window, their cutoff says."""
+    return [grid.scores(frame, frame["cutoff"][0]) for frame in frames]
+
+
+def averaged(frames: Sequence[pl.DataFrame], task: Task, keys: Sequence[str]) -> pl.DataFrame:
+    """The mean of several models' quantiles: an ensemble."""
+    together = pl.concat([frame.select(*keys, "cutoff", *task.quantile_names) for frame in frames])
+    counts = {frame.height for frame in frames}
+    found = together.group_by(*keys, "cutoff", maintain_order=True).agg(pl.col(task.quantile_names).mean())
+    if counts != {found.height}:
+        raise ConfigError("the forecasts to be averaged are not of the same series and dates; forecast all alike")
+    return found
+
+
+def record_of(settled: Settled, grid: Grid, paths: Sequence[Path]) -> Record:
+    """What one model scored, with what it cost."""
+    scores = score_windows(grid, [pl.read_parquet(path) for path in paths])
+    done = [json.loads((path.parent / "done.json").read_text(encoding="utf-8")) for path in paths]
+    config = settled.config(settled.data.cutoffs[0], max_steps=done[0]["steps"])
+    return Record(
+        task=task_name(settled.task, len(scores)),
+        model=settled.model,
+        seed=settled.seed,
+        metrics=mean_scores(scores),
+        config={"task": settled.task.model_dump(mode="json", exclude={"published", "network"})}
+        | config.model_dump(mode="json"),
+        wall_seconds=sum(facts["wall_seconds"] for facts in done),
+        cpu_seconds=sum(facts["cpu_seconds"] for facts in done),
+        details={"windows": [facts | found for facts, found in zip(done, scores, strict=True)]},
+    )
+
+
+def naive_record(data: TaskData, grid: Grid, num_windows: int | None = None) -> Record:
+    started = time.monotonic(), time.process_time()
+    cutoffs = data.cutoffs[:num_windows]
+    scores = [grid.scores(grid.seasonal_naive(cutoff), cutoff) for cutoff in cutoffs]
+    windows = [{"cutoff": str(cutoff)} | found for cutoff, found in zip(cutoffs, scores, strict=True)]
+    return Record(
+        task=task_name(data.task, len(scores)),
+        model=SEASONAL_NAIVE,
+        seed=0,
+        metrics=mean_scores(scores),
+        config={"season": data.task.season},
+        wall_seconds=time.monotonic() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+        details={"windows": windows},
+    )
+
+
+def task_name(task: Task, num_windows: int) -> str:
+    """Scores of some of the windows are not the task's."""
+    return task.name if num_windows == task.windows else f"{task.name}-first-{num_windows}"
+
+
+def table_of(task: Task, records: Sequence[Record]) -> pl.DataFrame:
+    """Our scores among the published ones, best SQL first."""
+    rows = [{"model": name, "by": "published"} | scores for name, scores in task.published.items()]
+    for record in records:
+        part = record.task.removeprefix(f"{task.name}-").replace("-", " ") if record.task != task.name else "mqcast"
+        rows.append({"model": f"{record.model}, seed {record.seed}", "by": part} | record.metrics)
+    return pl.DataFrame(rows).sort("SQL")

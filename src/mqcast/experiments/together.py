@@ -1,0 +1,67 @@
+"""What the experiments' processes share: agreements, sums, and how many steps fit into a time."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mqcast.config import RunConfig
+from mqcast.data.panel import Panel
+from mqcast.launch import is_worker
+from mqcast.train.distributed import joined
+from mqcast.train.loop import fit
+from mqcast.train.records import Step, read_metrics
+
+TRIAL_STEPS, WARM_UP = 10, 2
+
+
+def agreed(value: int) -> int:
+    """The first process's value, for all; they wait for each other."""
+    if not is_worker():
+        return int(value)
+    with joined("cpu") as ranks:
+        return ranks.agree(int(value))
+
+
+def total(value: float) -> float:
+    """Over all processes."""
+    if not is_worker():
+        return value
+    with joined("cpu") as ranks:
+        return float(ranks.add(torch.tensor([value], dtype=torch.float64)).item())
+
+
+def steps_within(minutes: float, panel: Panel, config: RunConfig, folder: Path, device: str) -> int:
+    """How many steps of training take so long: measured in a few that are thrown away, the same for all processes.
+
+    Minutes are of each process's CPU, so that others on the machine do not count; with a GPU they are the clock's.
+    """
+    clock = time.monotonic if torch.cuda.is_available() else time.process_time
+    times: list[float] = []
+
+    def listen(record: Any) -> None:
+        if isinstance(record, Step):
+            times.append(clock())
+
+    trial = folder / ".trial"
+    shutil.rmtree(trial, ignore_errors=True)
+    agreed(1)
+    config = config.replace(train=config.train.replace(max_steps=TRIAL_STEPS, warmup_steps=0))
+    fit(panel, config, trial, listeners=(listen,), device=device)
+    shutil.rmtree(trial, ignore_errors=True)
+    second = (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) if len(times) > WARM_UP else 1.0
+    return agreed(max(1, int(60 * minutes / second)))
+
+
+def training_facts(run: Any, session_wall: float, session_cpu: float) -> dict[str, float]:
+    """What a run has cost over all its sessions: `session_…` are this one's, the CPU of all processes together."""
+    last = read_metrics(run.metrics)[-1]
+    again = max(last["seconds"] / session_wall, 1.0) if session_wall > 1 else 1.0
+    return {
+        "steps": last["step"],
+        "trajectories": last["trajectories"],
+        "wall_seconds": last["seconds"],
+        "cpu_seconds": session_cpu * again,
+    }

@@ -1,0 +1,105 @@
+"""Studies: systems trained alike, judged on the same windows, in the paper's tables."""
+
+import datetime as dt
+import json
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mqcast.data.schema import Schema
+from mqcast.datasets.real import Loaded
+from mqcast.errors import ConfigError, EventReachWarning
+from mqcast.experiments.ablation import Harness, judge, naive_forecasts, records_of, run_system, write_judgement
+from mqcast.experiments.private import PRIVATE, private_study, private_world
+from mqcast.experiments.study import BUNDLED, Study, _reaching
+
+SMALL = {
+    "window": {"history": 8, "num_fcts": 8, "batch_size": 8},
+    "model": {"hidden_dim": 4, "lookback": 8, "encoder_dilations": [1, 2], "position_dilations": [1]},
+    "train": {"max_steps": 3, "micro_batch": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory) -> Harness:
+    loaded = private_world(12)
+    study = private_study(PRIVATE, loaded)
+    weeks = loaded.rows["ds"].unique().sort()
+    study = study.replace(last_cutoff=weeks[162], horizon=6, short=2)
+    tables = {name: {**PRIVATE[name], **table} for name, table in SMALL.items()}
+    return Harness(study, loaded, loaded.panel(), tmp_path_factory.mktemp("out"), tables, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def judged(harness):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EventReachWarning)
+        paths = {name: run_system(harness, name, 0) for name in ("mqcnn", "mqt", "mqcnn-unforked")}
+    frames = {name: pl.read_parquet(path) for name, path in paths.items()}
+    frames["seasonal-naive"] = naive_forecasts(harness)
+    return judge(harness.study, harness.loaded, frames)
+
+
+def test_every_system_is_judged_on_the_same_rows_beside_mqcnn(judged):
+    assert judged.accuracy["model"].to_list() == ["mqcnn", "mqt", "mqcnn-unforked", "seasonal-naive"]
+    assert judged.accuracy["rows"].n_unique() == 1
+    relative = judged.comparison.table
+    assert relative["mqcnn P50"].drop_nulls().unique().to_list() == [1.0]
+    assert {"Overall", "Peaks", "Post-peak ramp-down", "promo_display", "promo_coupon", "Leads 1-2"} == set(
+        relative["dimension"]
+    )
+
+
+def test_volatility_has_both_weights_and_paired_reductions(judged):
+    tables = judged.tables()
+    assert {"volatility, equal weights", "volatility, demand weights", "reduction, equal weights"} <= tables.keys()
+    reductions = tables["reduction, demand weights"]
+    assert {row["model"] for row in reductions} == {"mqt", "mqcnn-unforked", "seasonal-naive"}
+
+
+def test_the_page_and_the_records_say_what_it_cost(judged, harness):
+    page = write_judgement(judged, harness, 0)
+    assert "minutes an epoch" in page.read_text()
+    assert json.loads((page.parent / "tables.json").read_text()).keys() == judged.tables().keys()
+    records = {record.model: record for record in records_of(judged, harness, 0)}
+    assert records["mqt"].metrics.keys() == {"P50", "P90"}
+    assert records["mqt"].cpu_seconds > 0
+    assert records["mqt"].config["train"]["max_steps"] == 3
+    assert records["seasonal-naive"].cpu_seconds is None
+
+
+def test_without_forking_a_step_has_as_many_trajectories_drawn_one_by_one(harness):
+    forked, drawn = (harness.study.config(name, 0, harness.tables).window for name in ("mqcnn", "mqcnn-unforked"))
+    assert forked.batch_size * forked.num_fcts == drawn.batch_size * drawn.num_fcts
+    assert drawn.num_fcts == 1
+    assert forked.num_steps == drawn.num_steps
+
+
+def test_what_is_done_is_found_again(harness, judged, monkeypatch):
+    monkeypatch.setattr("mqcast.experiments.ablation.fit", None)
+    assert run_system(harness, "mqt", 0).is_file()
+
+
+def test_series_that_end_get_a_plan_without_promotions():
+    weeks = pl.datetime_range(dt.datetime(2024, 1, 3), dt.datetime(2024, 3, 6), "1w", eager=True)
+    schema = Schema(freq="W-WED", known=("promo", "price"), kinds={"promo": "flag"})
+    whole = pl.DataFrame({"unique_id": "a", "ds": weeks, "y": 1.0, "promo": 1, "price": np.arange(10.0)})
+    rows = pl.concat([whole, whole.head(4).with_columns(unique_id=pl.lit("b"))])
+    study = Study(name="s", loader="frat", horizon=2, train_until=weeks[5], last_cutoff=weeks[6])
+    found = _reaching(rows, Loaded(rows, schema), study).filter(unique_id="b")
+    assert found["ds"].max() == weeks[8]
+    assert found["promo"].to_list() == [1] * 4 + [0] * 5
+    assert found["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+    assert found["y"].null_count() == 5
+
+
+def test_bundled_studies_and_their_networks_are_possible():
+    for path in BUNDLED.glob("*.toml"):
+        study = Study.open(path.stem)
+        assert study.name == path.stem
+        for model in ("mqt", "mqrnn-unforked"):
+            study.config(model, 0, {})
+    with pytest.raises(ConfigError, match="no model 'mqx'"):
+        study.config("mqx", 0, {})
