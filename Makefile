@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check fix slow bench docs clean
+.PHONY: demo test browser check fix slow bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -22,7 +22,11 @@ demo: $(READY)  ## simulate a retailer, train MQTransformer and MQ-CNN, judge th
 
 # One thread a worker: with two they fight over the cores.
 test: check  ## lint, types, import contract and the tests
+	@command -v chromium >/dev/null || echo "no Chromium: the tests of the report in a browser are skipped; see make browser"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+browser:  ## install Chromium (Debian's), for the tests of the report
+	command -v chromium || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
 
 check: $(READY)  ## ruff, pyright, import-linter
 	$(BIN)/ruff check .

@@ -133,6 +133,27 @@ def test_a_report_is_one_page_with_every_forecaster(home: Path, tmp_path):
     assert "P90 risk" in page.read_text()
 
 
+def test_runs_are_reported_from_what_follows_their_training(home: Path, tmp_path):
+    page = tmp_path / "report.html"
+    run("report", home / "run", "--panel", home / "panel", "--out", page, "--title", "First & only")
+    text = page.read_text()
+    assert "First &amp; only" in text
+    assert "was trained on dates that are judged here" in text
+    assert "seasonal-naive" in text
+    assert "Learning curve" in text
+    other = tmp_path / "v1.cnn"
+    run("fit", home / "panel", other, "--horizon", 4, "--model", "mqcnn", *SMALL, "--processes", 1, "--json")
+    run("report", home / "run", other, home / "panel", "--out", page, "--baseline", "v1.cnn")
+    assert "Settings of v1.cnn" in page.read_text()
+    assert "than v1.cnn." in page.read_text()
+
+
+def test_a_saved_forecaster_is_reported_with_its_own_panel(home: Path, tmp_path):
+    Forecaster.of_run(home / "run", Panel.open(home / "panel")).save(tmp_path / "saved")
+    run("report", tmp_path / "saved", "--out", tmp_path / "report.html")
+    assert "seasonal-naive" in (tmp_path / "report.html").read_text()
+
+
 def test_what_if_says_the_total_change(home: Path, tmp_path):
     out = tmp_path / "change.parquet"
     said = json.loads(run("what-if", home / "run", home / "panel", home / "plan.parquet", out, "--json"))
@@ -193,6 +214,9 @@ def test_every_verb_explains_itself_with_an_example():
         (["exceptions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
         (["report", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
         (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "cannot be told apart"),
+        (["report", "HOME/run"], "to be judged by? give a packed panel"),
+        (["report", "HOME/run", "HOME/actuals.parquet"], "is a run, which forecasts from a packed panel"),
+        (["report", "HOME/rev.parquet", "HOME/panel", "--baseline", "rvv"], "no model 'rvv'"),
     ],
 )
 def test_mistakes_are_one_clear_line_and_write_nothing(arguments, says, home: Path, tmp_path, monkeypatch):

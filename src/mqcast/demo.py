@@ -11,14 +11,14 @@ from mqcast.data.panel import Panel, pack
 from mqcast.data.summary import Summary, summarise
 from mqcast.datasets import World, lognormal_world
 from mqcast.defaults import settings_for
-from mqcast.evaluation import Volatility, evaluate, loss_by_lead, volatility
-from mqcast.evaluation.slices import peaks, promotions
-from mqcast.report.evolution import loss_by_lead_figure, volatility_figure
-from mqcast.report.page import PageTable, write_page
+from mqcast.evaluation.slices import promotions
+from mqcast.report.sources import ALL_EVENTS, Sources, Trained
+from mqcast.report.summary import Findings
+from mqcast.report.write import write_sources
 
 NUM_WEEKS, HORIZON, LEVELS = 156, 13, (0.5, 0.9)
 NETWORKS = {"MQTransformer": "mqt", "MQ-CNN": "mqcnn"}
-ORACLE, NAIVE = "best possible", "same week last year"
+ORACLE, NAIVE, PROMOTED = "best possible", "same week last year", "Promotions: all"
 FIRST_TEST, LAST_TEST = NUM_WEEKS - 3 * HORIZON, NUM_WEEKS - 1
 
 
@@ -40,26 +40,28 @@ def run_demo(
     tell(f"simulating {num_items:,} items over {NUM_WEEKS} weeks, with promotions and holidays that move")
     world = lognormal_world(num_items, NUM_WEEKS, HORIZON, seed)
     panel = pack(world.frame, folder / "panel", world.schema, world.static, world.events)
-    forecasts = {ORACLE: world.oracle_forecasts(LEVELS, FIRST_TEST, LAST_TEST)}
+    forecasts, trained = {ORACLE: world.oracle_forecasts(LEVELS, FIRST_TEST, LAST_TEST)}, {}
     for name, model in NETWORKS.items():
         tell(f"training {name} on the weeks before {_date(world, FIRST_TEST)}")
-        forecasts[name] = _forecast(panel, world, model, folder / "runs" / model, steps, seed)
+        forecasts[name], trained[name] = _forecast(panel, world, model, folder / "runs" / model, steps, seed)
     forecasts[NAIVE] = _naive(panel, world)
     tell("judging every creation time")
-    table, judged = _judge(world, forecasts)
+    findings = _write(folder / "report.html", world, panel, forecasts, trained)
     scored = f"{num_items:,} items × {LAST_TEST - FIRST_TEST + 1} creation times × {HORIZON} weeks ahead"
-    report = _write(folder / "report.html", table, judged, world, forecasts, scored)
-    seconds = time.perf_counter() - started
-    return DemoResult(str(folder / "panel"), str(report), summarise(panel), scored, table, seconds)
+    seconds, report = time.perf_counter() - started, folder / "report.html"
+    return DemoResult(str(folder / "panel"), str(report), summarise(panel), scored, _table(findings), seconds)
 
 
 def _date(world: World, week: int) -> str:
     return str(world.frame["ds"].unique().sort()[week].date())
 
 
-def _forecast(panel: Panel, world: World, model: str, folder: Path, steps: int, seed: int) -> pl.DataFrame:
-    """By a network that has seen no target after the first test week."""
+def _forecast(
+    panel: Panel, world: World, model: str, folder: Path, steps: int, seed: int
+) -> tuple[pl.DataFrame, Trained]:
+    """By a network that has seen no target after the first test week; and what it tells of itself."""
     from mqcast.forecast.predict import forecast_frame
+    from mqcast.insight import trained
     from mqcast.run import exists
     from mqcast.train.loop import fit
     from mqcast.train.records import progress
@@ -69,7 +71,8 @@ def _forecast(panel: Panel, world: World, model: str, folder: Path, steps: int, 
     settings = settings_for(panel, model, HORIZON, LEVELS, changes)
     with progress(quiet=False) as listeners:
         run = fit(panel, settings, folder, resume=exists(folder), listeners=listeners)
-    return forecast_frame(run, panel, first=until, last=_date(world, LAST_TEST))
+    last = _date(world, LAST_TEST)
+    return forecast_frame(run, panel, first=until, last=last), trained(run, panel, until, last)
 
 
 def _naive(panel: Panel, world: World) -> pl.DataFrame:
@@ -79,29 +82,40 @@ def _naive(panel: Panel, world: World) -> pl.DataFrame:
     return seasonal_naive(panel, HORIZON, LEVELS, first=first, last=last)
 
 
-def _judge(
-    world: World, forecasts: Mapping[str, pl.DataFrame]
-) -> tuple[list[dict[str, float | str]], dict[str, Volatility]]:
+def _write(
+    path: Path, world: World, panel: Panel, forecasts: Mapping[str, pl.DataFrame], trained: Mapping[str, Trained]
+) -> Findings:
+    flags = ["promo_display", "promo_coupon"]
+    promoted = world.frame.select("unique_id", "ds", pl.any_horizontal(flags).alias(PROMOTED))
+    sources = Sources.of(
+        forecasts,
+        world.actuals,
+        panel=panel,
+        baseline="MQ-CNN",
+        oracle=ORACLE,
+        trained=trained,
+        slices=promotions(promoted, [PROMOTED]),
+    )
+    note = "A simulated retailer, whose best possible forecast is known; all of it after the weeks trained on."
+    return write_sources(path, sources, "mqcast: the demonstration", (note,))
+
+
+def _table(findings: Findings) -> list[dict[str, float | str]]:
     """One row a forecaster: quantile risk, overall and by slice, regret to the oracle, excess volatility."""
-    actuals, flags = world.actuals, ["promo_display", "promo_coupon"]
-    promoted = world.frame.select("unique_id", "ds", promotions=pl.any_horizontal(flags))
-    events = world.events.select("ds", peaks=pl.any_horizontal(pl.exclude("ds")))
-    slices = [promotions(promoted, ["promotions"]), peaks(events, ["peaks"])]
-    accuracy = evaluate(forecasts, actuals, slices=slices)
-    judged = {name: volatility(frame, actuals, LEVELS, resamples=500) for name, frame in forecasts.items()}
-    risk = {(row["model"], row["slice"]): row for row in accuracy.iter_rows(named=True)}
+    parts = {(row["model"], row["slice"]): row["qrisk_pooled_q0.5"] for row in findings.slices.iter_rows(named=True)}
+    scores = {score.model: score for score in findings.scores}
     rows = []
-    for name in forecasts:
-        best, mine = risk[ORACLE, "Overall"], risk[name, "Overall"]
+    for name, score in scores.items():
         row: dict[str, float | str] = {"forecaster": name}
-        row |= {f"P{level * 100:.0f}": mine[f"qrisk_pooled_q{level:g}"] for level in LEVELS}
-        row |= {f"P50 {part}": risk[name, part]["qrisk_pooled_q0.5"] for part in ("promotions", "peaks")}
-        row["regret P50"] = mine["qrisk_pooled_q0.5"] / best["qrisk_pooled_q0.5"] - 1
-        for level, excess in zip(LEVELS, judged[name].summary.iter_rows(named=True), strict=True):
-            row |= {f"V P{level * 100:.0f}": excess["excess"], f"V P{level * 100:.0f} lo": excess["lo"]}
-            row[f"V P{level * 100:.0f} hi"] = excess["hi"]
+        row |= {f"P{level * 100:.0f}": score.risk[level] for level in LEVELS}
+        row |= {"P50 promotions": parts[name, PROMOTED], "P50 peaks": parts[name, ALL_EVENTS]}
+        row["regret P50"] = score.risk[0.5] / scores[ORACLE].risk[0.5] - 1
+        for one in findings.excess:
+            if one.model == name:
+                values = {"": one.excess, " lo": one.lo, " hi": one.hi}
+                row |= {f"V P{one.level * 100:.0f}{end}": value for end, value in values.items() if value is not None}
         rows.append(row)
-    return rows, judged
+    return rows
 
 
 def accuracy_rows(table: list[dict[str, float | str]]) -> list[list[str]]:
@@ -122,28 +136,3 @@ def volatility_rows(table: list[dict[str, float | str]]) -> list[list[str]]:
 
 ACCURACY = ("forecaster", "P50", "P90", "P50, promotions", "P50, peaks", "regret, P50")
 VOLATILITY = ("forecaster", "P50 (95 %)", "P90 (95 %)")
-
-
-def _write(
-    path: Path,
-    table: list[dict[str, float | str]],
-    judged: Mapping[str, Volatility],
-    world: World,
-    forecasts: Mapping[str, pl.DataFrame],
-    scored: str,
-) -> Path:
-    rows = accuracy_rows(table)
-    best = {i: [min((row[i] for row in rows[1:]), key=float)] for i in range(1, 5)}
-    risk = "Quantile risk 2 Σ loss / Σ demand: lower is better, and in the long run none is below the oracle's."
-    excess = "V at the outcome, with 95 % intervals: 0 is best; above it revisions revert, below it they go on."
-    pages = [
-        PageTable("Who forecasts best", risk, ACCURACY, rows, best),
-        PageTable("Whose forecasts jump without cause", excess, VOLATILITY, volatility_rows(table), {}),
-    ]
-    losses = loss_by_lead({name: frame for name, frame in forecasts.items() if name != NAIVE}, world.actuals, LEVELS)
-    figures = {
-        "Martingale volatility by steps to go": volatility_figure({name: v.process for name, v in judged.items()}),
-        "Quantile loss by steps to go": loss_by_lead_figure(losses),
-    }
-    intro = [f"A simulated retailer whose best possible forecast is known: {scored}, all after the weeks trained on."]
-    return write_page(path, "mqcast: the demonstration", intro, pages, figures)

@@ -7,7 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import numpy as np
@@ -27,6 +27,10 @@ from mqcast.errors import ArtifactError, ConfigError, NotFittedError
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.version import __version__
+
+if TYPE_CHECKING:
+    from mqcast.report.plots import Plots
+    from mqcast.report.sources import Sources
 
 SEASONAL_NAIVE = "seasonal-naive"
 FORMAT, FORMAT_VERSION = "mqcast-forecaster", 1
@@ -123,7 +127,8 @@ class Forecaster:
             config = self._settings(panel, before=start_from)
             run = self._train(panel, config, self._new_folder(), resume, start_from and start_from.run_)
         self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
-        self.__dict__.pop("backtest_", None)
+        for name in ("backtest_", "_plots_"):
+            self.__dict__.pop(name, None)
         return self
 
     def _read(self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None) -> tuple[Panel, Dress]:
@@ -172,6 +177,9 @@ class Forecaster:
     def _new_folder(self) -> Path:
         if self.folder is not None:
             return Path(self.folder)
+        return self._temporary_folder()
+
+    def _temporary_folder(self) -> Path:
         folder = tempfile.mkdtemp(prefix="mqcast-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder) / "run"
@@ -253,12 +261,16 @@ class Forecaster:
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, dress = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
         start, end = self._cutoffs(panel, start, end)
+        used: list[tuple[Any, Any, Any]] = []
         if self.model == SEASONAL_NAIVE:
             found = self._forecast(panel, start, end)
         else:
-            found = pl.concat([self._forecast_anew(panel, *part) for part in _parts(panel, start, end, refit)])
+            found = pl.concat([self._forecast_anew(panel, *part, used) for part in _parts(panel, start, end, refit)])
         self.backtest_ = dress.wear(found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id)
-        self._judged_ = panel
+        for run, *_ in [*self.__dict__.get("backtest_runs_", ()), *used[:-1]]:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        self._judged_, self.backtest_runs_ = panel, used[-1:]
+        self.__dict__.pop("_plots_", None)
         return self.backtest_
 
     def evaluate(self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None) -> Any:
@@ -279,38 +291,50 @@ class Forecaster:
 
     def report(self, path: str | Path) -> Path:
         """Write a page on the last backtest (made now if there is none), beside the same season of before."""
+        from mqcast.report.write import write_sources
+
+        write_sources(path, self.plot.sources, f"{self.model}, {self.horizon} steps ahead", seed=self.seed)
+        return Path(path)
+
+    @property
+    def plot(self) -> "Plots":
+        """The report's figures one by one, of the last backtest (made now if there is none), as Plotly figures."""
+        if not hasattr(self, "_plots_"):
+            from mqcast.report.plots import Plots
+
+            self._plots_ = Plots(self._sources())
+        return self._plots_
+
+    def _sources(self) -> "Sources":
         from mqcast.forecast.baselines import seasonal_naive
-        from mqcast.report.summary import write_summary
+        from mqcast.insight import trained
+        from mqcast.report.sources import Sources
 
         if not hasattr(self, "backtest_"):
             self.backtest()
-        panel = self._judged_
-        found = {self.model: self.backtest_}
+        panel, found, told = self._judged_, {self.model: self.backtest_}, {}
         if self.model != SEASONAL_NAIVE:
             cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
             levels, ends = tuple(self.quantiles), {"first": cutoffs.min(), "last": cutoffs.max()}
-            found[SEASONAL_NAIVE] = seasonal_naive(panel, int(self.horizon), levels, season=None, **ends)
-        title = f"{self.model}, {self.horizon} steps ahead"
-        return write_summary(path, found, frames_of(panel).rows, title=title, schema=panel.schema)
+            found[SEASONAL_NAIVE] = seasonal_naive(panel, int(self.horizon), levels, **ends)
+            run, start, end = self.backtest_runs_[0]
+            told[self.model] = trained(run, panel, start, end)
+        return Sources.of(found, panel=panel, trained=told)
 
     def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
         """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
-        from mqcast.forecast.predict import cutoff_plan
-
         self._fitted()
         if self.run_ is None:
             raise ConfigError(f"{self.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+        from mqcast.insight import attention
+
         names = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
-        panel, run = self.panel_, self.run_
-        plan = cutoff_plan(run, panel, cutoff, cutoff)
-        assemble, network, found = run.assembler(panel).on_windows(plan.config), run.network(), []
+        found = []
         for name in names:
-            series = panel.index_of(name)
-            part = plan.of_series(range(series, series + 1))
-            if part is None:
+            found.append(attention(self.run_, self.panel_, [name], cutoff, cutoff, above))
+            if found[-1].is_empty():
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
-            found.append(network.explain(assemble(part.batch(0, 0)), 1).frame(panel, above))
-        return self.dress_.wear(pl.concat(found), panel.schema.id)
+        return self.dress_.wear(pl.concat(found), self.panel_.schema.id)
 
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
@@ -423,11 +447,11 @@ class Forecaster:
         assert run is not None
         return forecast_frame(run, panel, first=first, last=last, device=self.device)
 
-    def _forecast_anew(self, panel: Panel, start: Any, end: Any) -> pl.DataFrame:
-        """By a network that has seen no target after `start`."""
-        with tempfile.TemporaryDirectory(prefix="mqcast-") as folder:
-            run = self._train(panel, self._settings(panel, until=start), Path(folder) / "run")
-            return self._forecast(panel, start, end, run)
+    def _forecast_anew(self, panel: Panel, start: Any, end: Any, used: list[tuple[Any, Any, Any]]) -> pl.DataFrame:
+        """By a network that has seen no target after `start`; it is added to those used, to be looked at."""
+        run = self._train(panel, self._settings(panel, until=start), self._temporary_folder())
+        used.append((run, start, end))
+        return self._forecast(panel, start, end, run)
 
     def _cutoffs(self, panel: Panel, start: Any, end: Any) -> tuple[Any, Any]:
         """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""

@@ -133,28 +133,80 @@ def exceptions_command(
 
 @app.command("report")
 def report_command(
-    forecasts: Forecasts,
-    actuals: Actuals,
-    compare: Annotated[list[Path] | None, typer.Option(help="Another forecaster's frame; repeat for more.")] = None,
+    given: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|FORECASTS... [PANEL|ACTUALS]",
+            help="Trained runs, and Parquet files of forecasts; the last: a packed panel, or Parquet with the actuals.",
+        ),
+    ],
+    panel: Annotated[Path | None, typer.Option(help="The panel or actuals, if not given last.")] = None,
+    compare: Annotated[list[Path] | None, typer.Option(help="Another run or file; repeat for more.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Whom to measure against; left out: the last.")] = None,
+    title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     id: Id = None,
     time: Time = None,
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page on one or several forecasters' frames that works offline: accuracy, volatility, both by lead.
+    """Write a page on one or several runs or forecasters' frames that works offline.
 
-    Example: [bold]mqcast report backtest.parquet panel --compare naive.parquet --out report.html[/bold]
+    A run is judged from the cutoffs after its training, beside the same season of before. A folder that
+    [bold]Forecaster.save[/bold] wrote holds its own panel.
+
+    Examples: [bold]mqcast report runs/first --panel panel[/bold],
+    [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
+    [bold]mqcast report backtest.parquet panel --compare naive.parquet[/bold]
     """
-    from mqcast.report.summary import write_summary
+    from mqcast.report.write import write_report
 
-    known, names = _actuals(actuals, id, time, target)
-    files = [forecasts, *(compare or [])]
-    if len({file.stem for file in files}) < len(files):
-        raise ConfigError("two files of one name cannot be told apart in a report; rename one")
+    paths, data = _judged_by(given, panel)
+    paths = [*paths, *(compare or [])]
+    if len({_name(path) for path in paths}) < len(paths):
+        raise ConfigError("two runs or files of one name cannot be told apart in a report; rename one")
+    packed = Panel.open(data) if (data / "panel.json").exists() else None
+    known, names = _actuals(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
-    write_summary(out, {file.stem: _read(file) for file in files}, known, schema=schema)
+    forecasts, trained, notes = _forecasts_of(paths, packed, data)
+    shown = title or ", ".join(forecasts)
+    options: dict[str, Any] = {"baseline": baseline, "trained": trained, "notes": notes, "title": shown}
+    write_report(out, forecasts, known, schema=schema, panel=packed, **options)
     tell(as_json, {"report": str(out)}, f"the report is {out}")
+
+
+def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]:
+    """Runs and forecasts, and the panel or actuals to judge them by."""
+    if panel is not None:
+        return given, panel
+    if len(given) > 1 and not _is_run(given[-1]):
+        return given[:-1], given[-1]
+    own = given[0] / "panel"
+    if (own / "panel.json").exists():
+        return given, own
+    raise ConfigError(f"what is {given[0]} to be judged by? give a packed panel, or Parquet with the actuals: --panel")
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "run.json").exists()
+
+
+def _name(path: Path) -> str:
+    return path.name if _is_run(path) else path.stem
+
+
+def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
+    """Frames by name, what runs tell of themselves, and notes; runs are joined by the same season of before."""
+    runs = {_name(path): path for path in paths if _is_run(path)}
+    if not runs:
+        return {_name(path): _read(path) for path in paths}, {}, ()
+    if panel is None:
+        raise ConfigError(f"{next(iter(runs.values()))} is a run, which forecasts from a packed panel; {data} is none")
+    from mqcast.insight import judged_runs
+
+    found, trained, notes = judged_runs(runs, panel)
+    ordered = {_name(path): found[_name(path)] if _is_run(path) else _read(path) for path in paths}
+    return ordered | {name: frame for name, frame in found.items() if name not in ordered}, trained, notes
 
 
 def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:

@@ -24,8 +24,9 @@ from mqcast.experiments.together import agreed, steps_within, total, training_fa
 from mqcast.forecast.baselines import seasonal_naive
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
-from mqcast.report.evolution import loss_by_lead_figure, volatility_figure
-from mqcast.report.page import PageTable, write_page
+from mqcast.report.accuracy import loss_by_lead_figure
+from mqcast.report.evolution import volatility_figure
+from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
 from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics
 from mqcast.train.spans import training_spans
@@ -150,31 +151,29 @@ def judge(study: Study, loaded: Loaded, frames: Mapping[str, pl.DataFrame], base
 def write_judgement(judgement: Judgement, harness: Harness, seed: int) -> Path:
     """One page, and the same tables as JSON."""
     study, folder = harness.study, harness.out / harness.study.name / f"judged-{seed}"
-    tables = judgement.tables()
-    relative = judgement.comparison.table
-    pages = [
-        PageTable(
-            f"Quantile loss relative to {judgement.comparison.baseline}",
-            "1 is the baseline; lower is better.",
-            relative.columns,
-            [[_cell(value) for value in row] for row in relative.iter_rows()],
-            {},
-        )
+    tables, baseline = judgement.tables(), judgement.comparison.baseline
+    relative = PageTable.of(f"Quantile loss relative to {baseline}", judgement.comparison.table)
+    others = [
+        PageTable.of(name.capitalize(), pl.DataFrame(tables[name]))
+        for name in tables
+        if name.startswith(("accuracy", "volatility", "reduction")) and tables[name]
     ]
-    for name in tables:
-        if name.startswith(("accuracy", "volatility", "reduction")) and tables[name]:
-            rows = [[_cell(value) for value in row.values()] for row in tables[name]]
-            pages.append(PageTable(name.capitalize(), "", list(tables[name][0]), rows, {}))
-    figures = {
-        "Excess volatility": volatility_figure({n: v.process for n, v in judgement.volatility["equal"].items()}),
-        "Loss by lead": loss_by_lead_figure(judgement.by_lead),
-        "Loss against CPU-seconds": learning_figure(harness, seed),
-    }
+    named = [found.process.with_columns(model=pl.lit(name)) for name, found in judgement.volatility["equal"].items()]
+    figures = [
+        PageFigure("Excess volatility", volatility_figure(pl.concat(named))),
+        PageFigure("Loss by lead", loss_by_lead_figure(judgement.by_lead)),
+        PageFigure("Loss against CPU-seconds", learning_figure(harness, seed)),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "tables.json", json.dumps(tables, indent=1, default=str))
     write_file(folder / "relative.md", judgement.comparison.to_markdown() + "\n")
-    intro = [f"{study.horizon} steps ahead, from every cutoff from {study.train_until} to {study.last_cutoff}."]
-    return write_page(folder / "report.html", f"{study.name}, seed {seed}", intro, pages, figures)
+    lead = [f"{study.horizon} steps ahead, from every cutoff from {study.train_until} to {study.last_cutoff}."]
+    sections = [
+        Section("relative", "Beside the baseline", "1 is the baseline; lower is better.", tables=[relative]),
+        Section("figures", "How forecasts evolve, and what they cost", "V: 0 is best.", figures=figures),
+        Section("tables", "All tables", "Intervals are of 95 %, from resampled items.", tables=others),
+    ]
+    return write_page(folder / "report.html", Page(f"{study.name}, seed {seed}", lead, sections))
 
 
 def learning_figure(harness: Harness, seed: int) -> go.Figure:
@@ -209,7 +208,3 @@ def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record
         times = facts.get("wall_seconds", 0.0), facts.get("cpu_seconds")
         found.append(Record(harness.study.name, row["model"], seed, metrics, config, *times, details=dict(facts)))
     return found
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -241,8 +241,9 @@ def _cell(values: list[float]) -> str:
 
 def judge_volatility(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> list[dict[str, Any]]:
     """V of each model on the part `revisions`, in sales rather than their logarithms; both of the paper's figures."""
-    from mqcast.report.evolution import loss_by_lead_figure, volatility_figure
-    from mqcast.report.page import PageTable, write_page
+    from mqcast.report.accuracy import loss_by_lead_figure
+    from mqcast.report.evolution import volatility_figure
+    from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
 
     logs = panels.actuals("revisions")
     sales, levels = logs.with_columns(pl.col("y").exp()), pl.selectors.matches(r"^q0\.")
@@ -252,15 +253,19 @@ def judge_volatility(panels: Panels, revisions: Mapping[str, pl.DataFrame], path
     }
     rows = [{"model": name} | row for name, found in judged.items() for row in found.summary.iter_rows(named=True)]
     losses = loss_by_lead(revisions, logs, LEVELS, missing="drop")
-    cells = [[row["model"], f"P{100 * row['level']:g}", f"{row['excess']:.4f}"] for row in rows]
+    process = pl.concat(found.process.with_columns(model=pl.lit(name)) for name, found in judged.items())
     text = "V at the outcome: 0 is best; above it revisions revert, below it they go on. Targets are sales."
-    figures = {
-        "Martingale volatility by days to go": volatility_figure({name: v.process for name, v in judged.items()}),
-        "Quantile loss of log sales by days to go": loss_by_lead_figure(losses),
-    }
+    table = PageTable.of("V at the outcome", pl.DataFrame(rows).select("model", "level", "excess", "lo", "hi"))
+    figure = PageFigure("Martingale volatility by days to go", volatility_figure(process))
+    by_lead = PageFigure("Quantile loss of log sales by days to go", loss_by_lead_figure(losses))
     first, last = panels.task.parts["revisions"]
     first += dt.timedelta(days=panels.task.encoder_steps)
-    intro = [f"Creation times a day apart, 30 days ahead each; targets from {first:%Y-%m-%d} to {last:%Y-%m-%d}."]
-    table = PageTable("Whose forecasts jump without cause", text, ("model", "level", "V"), cells, {})
-    write_page(path, f"{panels.task.name}: how forecasts evolve", intro, [table], figures)
+    lead = [f"Creation times a day apart, 30 days ahead each; targets from {first:%Y-%m-%d} to {last:%Y-%m-%d}."]
+    sections = [
+        Section("volatility", "Whose forecasts jump without cause", text, tables=[table], figures=[figure]),
+        Section(
+            "leads", "What is learnt on the way", "The loss, less its mean: the steeper, the more.", figures=[by_lead]
+        ),
+    ]
+    write_page(path, Page(f"{panels.task.name}: how forecasts evolve", lead, sections))
     return rows

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcast.durable import write_file
+from mqcast.provenance import git
 from mqcast.version import __version__
 
 
@@ -27,8 +27,8 @@ class Record:
     cpu_seconds: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
     command: str = field(default_factory=lambda: " ".join(["mqcast", *sys.argv[1:]]))
-    commit: str | None = field(default_factory=lambda: _git("rev-parse", "HEAD"))
-    uncommitted_changes: bool = field(default_factory=lambda: bool(_git("status", "--porcelain")))
+    commit: str | None = field(default_factory=lambda: git("rev-parse", "HEAD"))
+    uncommitted_changes: bool = field(default_factory=lambda: bool(git("status", "--porcelain")))
     when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     machine: dict[str, Any] = field(default_factory=lambda: machine())
     mqcast: str = __version__
@@ -56,13 +56,3 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
-
-
-def _git(*arguments: str) -> str | None:
-    """What git says of the checkout that this package runs from; None for an installed one."""
-    here = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

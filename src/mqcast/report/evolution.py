@@ -1,79 +1,146 @@
-"""Figures of how forecasts evolve: martingale volatility by step, and the loss as the target date approaches."""
+"""Figures of how forecasts evolve: martingale volatility by step, one item's fan of quantiles, one date's forecasts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import polars as pl
-from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
+from mqcast.report.style import ACTUAL, HOLIDAY, PROMOTION, ZERO, colour, dash, level_name, plain, styled
 
-def volatility_figure(processes: Mapping[str, pl.DataFrame]) -> go.Figure:
-    """V by lead to go, with 95 % bands, one panel a level; `processes` are `Volatility.process` by the model's name."""
-    levels = sorted({level for process in processes.values() for level in process["level"]})
-    titles = [f"P{level * 100:g}" for level in levels]
-    figure = make_subplots(rows=1, cols=len(levels), shared_yaxes=False, subplot_titles=titles)
-    for i, (name, process) in enumerate(processes.items()):
-        colour = qualitative.Plotly[i % len(qualitative.Plotly)]
+
+def volatility_figure(process: pl.DataFrame) -> go.Figure:
+    """V by lead to go, with 95 % bands, one panel a level: `Volatility.process` of several models, named in `model`."""
+    levels, models = sorted(set(process["level"])), process["model"].unique(maintain_order=True).to_list()
+    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[level_name(level) for level in levels])
+    for i, model in enumerate(models):
         for column, level in enumerate(levels, start=1):
-            part = process.filter(pl.col("level") == level).sort("step")
-            _add_band(figure, part, colour, column, name)
-            line = go.Scatter(
+            part = process.filter((pl.col("level") == level) & (pl.col("model") == model)).sort("step")
+            _add_band(figure, part, i, row=1, col=column)
+            figure.add_scatter(
                 x=part["lead"].to_list(),
                 y=part["V"].to_list(),
-                name=name,
-                legendgroup=name,
+                name=plain(model),
+                legendgroup=str(i),
                 showlegend=column == 1,
                 mode="lines+markers",
-                line={"color": colour},
+                line={"color": colour(i), "dash": dash(i)},
+                marker={"symbol": i % 8, "size": 6},
+                hovertemplate="%{x} to go: V = %{y:.4f}",
+                row=1,
+                col=column,
             )
-            figure.add_trace(line, row=1, col=column)
     for column in range(1, len(levels) + 1):
-        figure.add_hline(y=0, line={"color": "#64748b", "width": 1, "dash": "dot"}, row=1, col=column)  # type: ignore[arg-type]
-        figure.update_xaxes(title_text="steps to go (0: the outcome)", autorange="reversed", row=1, col=column)
-    figure.update_yaxes(title_text="V: above 0 over-reaction, below under-reaction", row=1, col=1)
-    figure.update_layout(title_text="Do forecasts move for good reason?", template="plotly_white", height=460)
-    return figure
+        figure.add_hline(y=0, line={"color": ZERO, "width": 2, "dash": "dot"}, row=1, col=column)  # type: ignore[arg-type]
+    figure.update_xaxes(title_text="steps to go (0: the outcome)", autorange="reversed")
+    figure.update_yaxes(title_text="V (above 0: over-reaction)", col=1)
+    return styled(figure.update_layout(title_text="Do forecasts move for good reason?"), 440)
 
 
-def loss_by_lead_figure(losses: pl.DataFrame) -> go.Figure:
-    """The centred loss of `loss_by_lead` by lead: who learns as the date approaches."""
-    levels = sorted(set(losses["level"]))
-    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[f"P{level * 100:g}" for level in levels])
-    names = losses["model"].unique(maintain_order=True).to_list() if "model" in losses.columns else [""]
-    for i, name in enumerate(names):
-        of_model = losses.filter(model=name) if name else losses
-        for column, level in enumerate(levels, start=1):
-            part = of_model.filter(pl.col("level") == level).sort("lead", descending=True)
-            line = go.Scatter(
-                x=part["lead"].to_list(),
-                y=part["centred"].to_list(),
-                name=name,
-                legendgroup=name,
-                showlegend=column == 1 and bool(name),
-                mode="lines+markers",
-                line={"color": qualitative.Plotly[i % len(qualitative.Plotly)]},
-            )
-            figure.add_trace(line, row=1, col=column)
-            figure.update_xaxes(title_text="steps to go", autorange="reversed", row=1, col=column)
-    figure.update_yaxes(title_text="quantile loss, less its mean", row=1, col=1)
-    figure.update_layout(title_text="What is learnt on the way", template="plotly_white", height=420)
-    return figure
+def fan_figure(
+    history: pl.DataFrame,
+    fan: pl.DataFrame,
+    name: str,
+    promotions: Mapping[str, Sequence[Any]] | None = None,
+    events: Mapping[str, Sequence[Any]] | None = None,
+) -> go.Figure:
+    """One item from one cutoff: ds and y of its history, ds and quantiles of the forecast; dates that are special."""
+    levels, figure = _levels(fan), go.Figure()
+    dates = fan["ds"].to_list()
+    for low, high in zip(levels, reversed(levels), strict=True):
+        if low < high:
+            _add_between(figure, dates, fan[f"q{low:g}"].to_list(), fan[f"q{high:g}"].to_list(), low, high)
+    for level in levels:
+        line = {"color": colour(0), "width": 2.5 if level == 0.5 else 1}
+        figure.add_scatter(x=dates, y=fan[f"q{level:g}"].to_list(), name=level_name(level), line=line, mode="lines")
+    figure.add_scatter(
+        x=history["ds"].to_list(),
+        y=history["y"].to_list(),
+        name="actual",
+        mode="lines+markers",
+        line={"color": ACTUAL, "width": 1.5},
+        marker={"size": 4},
+    )
+    _add_marks(figure, promotions or {}, PROMOTION, "triangle-up")
+    _add_marks(figure, events or {}, HOLIDAY, "star")
+    figure.update_yaxes(rangemode="tozero")
+    return styled(figure.update_layout(title_text=f"Forecast of {plain(name)}"), 420)
 
 
-def _add_band(figure: go.Figure, part: pl.DataFrame, colour: str, column: int, name: str) -> None:
+def evolution_figure(forecasts: Mapping[str, pl.DataFrame], actual: float | None, name: str, date: Any) -> go.Figure:
+    """How the forecast of one date moved as it approached: model → cutoff and quantiles; and what it came to."""
+    figure = go.Figure()
+    for i, (model, frame) in enumerate(forecasts.items()):
+        levels, frame = _levels(frame), frame.sort("cutoff")
+        cutoffs = frame["cutoff"].to_list()
+        if i == 0 and len(levels) > 1:
+            low, high = levels[0], levels[-1]
+            _add_between(figure, cutoffs, frame[f"q{low:g}"].to_list(), frame[f"q{high:g}"].to_list(), low, high)
+        level = 0.5 if 0.5 in levels else levels[-1]
+        figure.add_scatter(
+            x=cutoffs,
+            y=frame[f"q{level:g}"].to_list(),
+            name=f"{plain(model)}, {level_name(level)}",
+            mode="lines+markers",
+            line={"color": colour(i), "dash": dash(i), "shape": "hv"},
+            marker={"symbol": i % 8},
+        )
+    if actual is not None:
+        figure.add_hline(
+            y=actual, line={"color": ACTUAL, "dash": "dash", "width": 2}, annotation_text=f"actual {actual:,.4g}"
+        )
+    figure.update_xaxes(title_text="forecast made at")
+    figure.update_yaxes(rangemode="tozero")
+    shown = str(date).removesuffix(" 00:00:00")
+    return styled(figure.update_layout(title_text=f"{plain(name)}, {shown}: its forecast as it approached"), 400)
+
+
+def _levels(frame: pl.DataFrame) -> list[float]:
+    return sorted(float(name[1:]) for name in frame.columns if name.startswith("q"))
+
+
+def _add_between(figure: go.Figure, x: list, low: list, high: list, lower: float, upper: float) -> None:
+    figure.add_scatter(
+        x=[*x, *x[::-1]],
+        y=[*low, *high[::-1]],
+        fill="toself",
+        fillcolor=colour(0),
+        opacity=0.2,
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        name=f"{level_name(lower)} to {level_name(upper)}",
+    )
+
+
+def _add_band(figure: go.Figure, part: pl.DataFrame, i: int, **place: int) -> None:
     if part["lo"].null_count():
         return
     leads = part["lead"].to_list()
-    band = go.Scatter(
+    figure.add_scatter(
         x=[*leads, *leads[::-1]],
         y=[*part["lo"], *part["hi"].reverse()],
         fill="toself",
-        fillcolor=colour,
+        fillcolor=colour(i),
         opacity=0.18,
         line={"width": 0},
+        mode="lines",
         hoverinfo="skip",
-        legendgroup=name,
+        legendgroup=str(i),
         showlegend=False,
+        **place,
     )
-    figure.add_trace(band, row=1, col=column)
+
+
+def _add_marks(figure: go.Figure, marks: Mapping[str, Sequence[Any]], shade: str, symbol: str) -> None:
+    """Special dates, at the foot of the figure."""
+    for i, (name, dates) in enumerate(marks.items()):
+        figure.add_scatter(
+            x=list(dates),
+            y=[0] * len(dates),
+            name=plain(name),
+            mode="markers",
+            hovertemplate=f"%{{x}}: {plain(name)}",
+            marker={"color": shade, "symbol": symbol if i % 2 == 0 else f"{symbol}-open", "size": 9},
+        )

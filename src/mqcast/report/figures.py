@@ -1,14 +1,13 @@
 """Figures, from plain lines of numbers. No torch."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
+from mqcast.report.style import DASHES, colour, plain, styled
+
 Line = dict[str, Any]
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def learning_curve(metrics: dict[str, list[Line]]) -> go.Figure:
@@ -17,32 +16,31 @@ def learning_curve(metrics: dict[str, list[Line]]) -> go.Figure:
     Above: the loss of single steps (pale), of epochs (dashed) and on the validation span (full), the best epoch
     starred. Below: the validation loss of each quantile in units of demand.
     """
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.6, 0.4])
-    for (name, lines), colour in zip(metrics.items(), _colours(len(metrics)), strict=True):
+    is_validated = any(line.get("valid_quantile_loss") for lines in metrics.values() for line in lines)
+    rows, heights = (2, [0.6, 0.4]) if is_validated else (1, [1.0])
+    figure = make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=heights)
+    for i, (name, lines) in enumerate(metrics.items()):
         steps = [line for line in lines if line["record"] == "step"]
         epochs = [line for line in lines if line["record"] == "epoch"]
-        _add_losses(figure, name if len(metrics) > 1 else "", colour, steps, epochs)
-        _add_quantile_losses(figure, name if len(metrics) > 1 else "", colour, epochs)
-    _say_what_is_missing(figure, metrics)
-    figure.update_xaxes(title_text="step", row=2, col=1)
+        _add_losses(figure, name if len(metrics) > 1 else "", colour(i), steps, epochs)
+        _add_quantile_losses(figure, name if len(metrics) > 1 else "", colour(i), epochs)
+    _say_what_is_missing(figure, metrics, is_validated)
+    figure.update_xaxes(title_text="step", row=rows, col=1)
     figure.update_yaxes(title_text="quantile loss, scaled as in training", row=1, col=1)
-    figure.update_yaxes(title_text="validation, 2·Σ loss / Σ |demand|", row=2, col=1)
-    figure.update_layout(
-        title_text=f"Learning curve: {', '.join(metrics)}" if 0 < len(metrics) <= 3 else "Learning curves",
-        template="plotly_white",
-        hovermode="closest",
-        height=800,
-    )
-    return figure
+    if is_validated:
+        figure.update_yaxes(title_text="validation, 2·Σ loss / Σ |demand|", row=2, col=1)
+    names = ", ".join(plain(name) for name in metrics)
+    title = f"Learning curve: {names}" if 0 < len(metrics) <= 3 else "Learning curves"
+    return styled(figure.update_layout(title_text=title), 760 if is_validated else 460)
 
 
-def _add_losses(figure: go.Figure, name: str, colour: str, steps: list[Line], epochs: list[Line]) -> None:
+def _add_losses(figure: go.Figure, name: str, shade: str, steps: list[Line], epochs: list[Line]) -> None:
     validated = [line for line in epochs if line["valid_loss"] is not None]
     best = [line for line in validated if line["is_best"]][-1:]
-    pale = {"mode": "lines", "line": {"color": colour, "width": 1}, "opacity": 0.3}
-    dashed = {"mode": "lines+markers", "line": {"color": colour, "dash": "dash"}, "marker": {"symbol": "circle-open"}}
-    full = {"mode": "lines+markers", "line": {"color": colour}}
-    star = {"mode": "markers", "marker": {"color": colour, "symbol": "star", "size": 16}}
+    pale = {"mode": "lines", "line": {"color": shade, "width": 1}, "opacity": 0.3}
+    dashed = {"mode": "lines+markers", "line": {"color": shade, "dash": "dash"}, "marker": {"symbol": "circle-open"}}
+    full = {"mode": "lines+markers", "line": {"color": shade}}
+    star = {"mode": "markers", "marker": {"color": shade, "symbol": "star", "size": 16}}
     for lines, key, what, style in (
         (steps, "loss", "step", pale),
         (epochs, "train_loss", "training", dashed),
@@ -52,10 +50,10 @@ def _add_losses(figure: go.Figure, name: str, colour: str, steps: list[Line], ep
         _add_line(figure, 1, name, what, lines, [line[key] for line in lines], style)
 
 
-def _add_quantile_losses(figure: go.Figure, name: str, colour: str, epochs: list[Line]) -> None:
+def _add_quantile_losses(figure: go.Figure, name: str, shade: str, epochs: list[Line]) -> None:
     levels = list(dict.fromkeys(level for line in epochs for level in line["valid_quantile_loss"]))
     for i, level in enumerate(levels):
-        style = {"mode": "lines+markers", "line": {"color": colour, "dash": DASHES[i % len(DASHES)]}}
+        style = {"mode": "lines+markers", "line": {"color": shade, "dash": DASHES[i % len(DASHES)]}}
         lines = [line for line in epochs if level in line["valid_quantile_loss"]]
         _add_line(figure, 2, name, level, lines, [line["valid_quantile_loss"][level] for line in lines], style)
 
@@ -72,28 +70,23 @@ def _add_line(
         hovertemplate="step %{x:,}, %{text}: %{y:.4g}",
         name=what,
         legendgroup=name,
-        legendgrouptitle={"text": name} if name else None,
+        legendgrouptitle={"text": plain(name)} if name else None,
         row=row,
         col=1,
         **style,
     )
 
 
-def _say_what_is_missing(figure: go.Figure, metrics: dict[str, list[Line]]) -> None:
+def _say_what_is_missing(figure: go.Figure, metrics: dict[str, list[Line]], is_validated: bool) -> None:
     without = [name for name, lines in metrics.items() if not any(line["record"] == "epoch" for line in lines)]
     if not metrics:
-        _say(figure, 1, "no run")
+        _say(figure, 0.5, "no run")
     elif without:
-        _say(figure, 1, f"no epoch has ended yet: {', '.join(without)}")
-    if not any(line.get("valid_quantile_loss") for lines in metrics.values() for line in lines):
-        _say(figure, 2, "nothing was validated")
+        _say(figure, 0.5, f"no epoch has ended yet: {', '.join(plain(name) for name in without)}")
+    if not is_validated:
+        _say(figure, 0.98, "nothing was validated")
 
 
-def _say(figure: go.Figure, row: int, text: str) -> None:
-    axis = "" if row == 1 else str(row)
-    place: dict[str, Any] = {"xref": f"x{axis} domain", "yref": f"y{axis} domain", "x": 0.5, "y": 0.5}
+def _say(figure: go.Figure, height: float, text: str) -> None:
+    place: dict[str, Any] = {"xref": "paper", "yref": "paper", "x": 0.5, "y": height}
     figure.add_annotation(text=text, showarrow=False, font={"size": 16}, **place)
-
-
-def _colours(num: int) -> Iterable[str]:
-    return [qualitative.D3[i % len(qualitative.D3)] for i in range(num)]

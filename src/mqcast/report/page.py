@@ -1,59 +1,132 @@
-"""A page of tables and figures in one file that works offline; every text from data is escaped."""
+"""Sections → one HTML file that works offline; every text from data is escaped."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import plotly.graph_objects as go
+import polars as pl
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
 
 from mqcast.durable import write_file
+from mqcast.report.style import shortened
 
-TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-  :root { color-scheme: light dark; }
-  body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-  table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-  th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #8884; white-space: nowrap; }
-  th:first-child, td:first-child { text-align: left; }
-  .best { font-weight: 700; }
-  figure { margin: 2rem 0; background: #fff; }
-</style></head><body>
-<h1>{{ title }}</h1>
-{% for text in intro %}<p>{{ text }}</p>{% endfor %}
-{% for table in tables %}<h2>{{ table.title }}</h2><p>{{ table.reading }}</p>
-<table><thead><tr>{% for name in table.columns %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in table.rows %}<tr>{% for cell in row %}<td{% if cell in table.best.get(loop.index0, ()) %}
- class="best"{% endif %}>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody></table>{% endfor %}
-{% for name, figure in figures.items() %}
-<figure role="img" aria-label="{{ name }}">{{ figure | safe }}</figure>{% endfor %}
-</body></html>
-"""
+MOST_PAGE_BYTES = 8_000_000
+LONGEST_CELL = 80
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, what it is sorted by, and whether it is the best of its column; `item`: its place in the explorer."""
+
+    text: str
+    key: float | str | None = None
+    best: bool = False
+    item: int | None = None
+
+    @property
+    def shown(self) -> str:
+        return shortened(self.text, LONGEST_CELL)
+
+    @property
+    def is_number(self) -> bool:
+        return isinstance(self.key, int | float)
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """Rows of text under a title, with a sentence that says how to read them; the best cells of a column are bold."""
+    """Rows under a caption."""
 
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @classmethod
+    def of(cls, caption: str, frame: pl.DataFrame) -> "PageTable":
+        """A frame as it is, numbers to three places."""
+        return cls(caption, frame.columns, [[cls._cell(value) for value in row] for row in frame.iter_rows()])
+
+    @staticmethod
+    def _cell(value: Any) -> Cell:
+        if isinstance(value, float):
+            return Cell(f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}", value)
+        return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("-" if value is None else str(value))
+
+
+@dataclass(frozen=True, eq=False)
+class PageFigure:
+    """A figure, and what a screen reader says of it."""
+
+    label: str
+    figure: go.Figure
+
+    @property
+    def height(self) -> int:
+        return int(self.figure.layout.height or 400)
+
+    @property
+    def json(self) -> str:
+        """Without the title, which stands above it."""
+        drawn = go.Figure(self.figure).update_layout(title=None, margin_t=36)
+        return str(drawn.to_json())
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A heading, one sentence on how to read what follows, notes, tables, figures, and text in fixed type."""
+
+    key: str
     title: str
     reading: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    best: Mapping[int, Sequence[str]]
+    notes: Sequence[str] = ()
+    tables: Sequence[PageTable] = ()
+    figures: Sequence[PageFigure] = ()
+    code: Sequence[tuple[str, str]] = ()  # a heading and a text
+    has_explorer: bool = False
 
 
-def write_page(
-    path: Path, title: str, intro: Sequence[str], tables: Sequence[PageTable], figures: Mapping[str, go.Figure]
-) -> Path:
+@dataclass(frozen=True, eq=False)
+class Page:
+    """All of a report. `left_out` says which parts are not there, and why."""
+
+    title: str
+    lead: Sequence[str]
+    sections: Sequence[Section]
+    explorer: str = "null"  # JSON
+    left_out: Sequence[str] = ()
+
+
+def render(page: Page) -> str:
     """Everything inline; the figures' library once."""
-    drawn = {
-        name: figure.to_html(full_html=False, include_plotlyjs=i == 0)
-        for i, (name, figure) in enumerate(figures.items())
-    }
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(TEMPLATE).render(title=title, intro=intro, tables=tables, figures=drawn)
+    loader = jinja2.PackageLoader("mqcast.report")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    files = resources.files("mqcast.report") / "templates"
+    figures = [figure.json for section in page.sections for figure in section.figures]
+    return environment.get_template("report.html.j2").render(
+        page=page,
+        style=Markup((files / "report.css").read_text(encoding="utf-8")),
+        script=Markup((files / "report.js").read_text(encoding="utf-8")),
+        plotly=Markup(get_plotlyjs()),
+        figures=Markup(in_script(f"[{','.join(figures)}]")),
+        explorer=Markup(in_script(page.explorer)),
+    )
+
+
+def write_page(path: Path, page: Page) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, page)
+    write_file(path, render(page))
     return path
+
+
+def in_script(text: str) -> str:
+    """JSON that no text in it can break out of: the same value, with every sign that HTML reads written as a code."""
+    json.loads(text)  # our own bug if it is none
+    codes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    return text.translate(str.maketrans(codes))

@@ -1,0 +1,166 @@
+"""The figures of a report one by one, for notebooks: `forecaster.plot.evolution("item", "2024-12-22")` …"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from mqcast.config import nearest
+from mqcast.data.frequency import show_time
+from mqcast.data.windows import as_time
+from mqcast.errors import ConfigError
+from mqcast.report.accuracy import (
+    by_decile_figure,
+    by_horizon_figure,
+    calibration_figure,
+    loss_by_lead_figure,
+    width_figure,
+)
+from mqcast.report.evolution import evolution_figure, fan_figure, volatility_figure
+from mqcast.report.explained import attention_figure, encodings_figure, revision_figure
+from mqcast.report.figures import learning_curve
+from mqcast.report.sources import Sources, Trained
+from mqcast.report.summary import Findings, findings_of
+
+SHOWN_HISTORY = 110
+
+
+class Plots:
+    """Plotly figures of forecasts and actuals. Dates are texts or dates; a model left out is the first."""
+
+    def __init__(self, sources: Sources):
+        self.sources = sources
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The numbers behind the figures."""
+        return findings_of(self.sources)
+
+    # -- of all items --------------------------------------------------------------------------------------------------
+
+    def by_horizon(self) -> go.Figure:
+        return by_horizon_figure(self.findings.horizons, self.sources.judged_levels)
+
+    def by_demand(self) -> go.Figure:
+        return by_decile_figure(self._there(self.findings.deciles, "ten items or more"), self.sources.judged_levels)
+
+    def by_lead(self) -> go.Figure:
+        return loss_by_lead_figure(self._there(self.findings.leads, "several forecasts of one date"))
+
+    def calibration(self) -> go.Figure:
+        return calibration_figure(self.findings.calibration)
+
+    def width(self) -> go.Figure:
+        if not self.findings.widths.height:
+            raise ConfigError("a width needs two quantile levels; forecast more than one")
+        return width_figure(self.findings.horizons)
+
+    def volatility(self) -> go.Figure:
+        return volatility_figure(self._there(self.findings.process, "two levels and several forecasts of one date"))
+
+    # -- of one item ---------------------------------------------------------------------------------------------------
+
+    def fan(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
+        """History and quantiles from one cutoff (left out: the last), with promotions and holidays."""
+        part = self._item(id)
+        at = self._cutoff(part, cutoff)
+        fan = part.forecasts[self._model(model)].filter(cutoff=at).sort("ds").drop("unique_id", "cutoff", "horizon")
+        before = part.actuals.filter(pl.col("ds") <= at).tail(SHOWN_HISTORY)
+        history = pl.concat([before, part.actuals.filter(pl.col("ds").is_between(at, fan["ds"].max(), closed="right"))])
+        shown = set(history["ds"].to_list()) | set(fan["ds"].to_list())
+        flags = {}
+        if part.promotions is not None:
+            marked = part.promotions
+            flags = {name: marked.filter(pl.col(name))["ds"].to_list() for name in marked.columns[2:]}
+        inside = [
+            {name: [day for day in days if day in shown] for name, days in marks.items()}
+            for marks in (flags, part.events)
+        ]
+        return fan_figure(
+            history, fan, str(id), *({name: days for name, days in marks.items() if days} for marks in inside)
+        )
+
+    def evolution(self, id: Any, ds: Any) -> go.Figure:
+        """How the forecast of one date moved as it approached, and what it came to."""
+        part = self._item(id)
+        date = self._date(part, "ds", ds)
+        found = {
+            model: frame.filter(ds=date).drop("unique_id", "ds", "horizon") for model, frame in part.forecasts.items()
+        }
+        first = self.sources.first_model
+        found = {first: found.pop(first)} | found
+        actual = part.actuals.filter(ds=date)["y"].to_list()
+        return evolution_figure(found, actual[0] if actual else None, str(id), date)
+
+    def attention(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
+        """Past date × horizon: what the forecasts of one cutoff look at."""
+        at = self._cutoff(self._item(id), cutoff)
+        return attention_figure(self._weights(id, model, at), str(id), self.sources.events)
+
+    def revision(self, id: Any, ds: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
+        """What a date's forecast looked at before and after a cutoff (left out: the last with two)."""
+        part = self._item(id)
+        date = self._date(part, "ds", ds)
+        cutoffs = part.first.filter(ds=date)["cutoff"].sort().to_list()
+        at = cutoffs[-1] if cutoff is None else self._date(part, "cutoff", cutoff)
+        if at not in cutoffs[1:]:
+            raise ConfigError(f"{ds} was not forecast both at {at} and before; give a later cutoff, or another date")
+        both = [self._weights(id, model, each) for each in (cutoffs[cutoffs.index(at) - 1], at)]
+        before, after = (weights.filter(pl.col(weights.columns[2]) == date) for weights in both)
+        return revision_figure(before, after, str(id), date)
+
+    # -- of the network ------------------------------------------------------------------------------------------------
+
+    def encodings(self, model: str | None = None) -> go.Figure:
+        found = self._trained(model).encodings
+        return encodings_figure(self._there(found, "a network that learns positions (mqt …)"), self.sources.events)
+
+    def learning_curve(self) -> go.Figure:
+        return learning_curve({name: list(one.metrics) for name, one in self.sources.trained.items()})
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _there(self, found: pl.DataFrame | None, needs: str) -> pl.DataFrame:
+        if found is None:
+            raise ConfigError(f"there is nothing to draw: it needs {needs}")
+        return found
+
+    def _model(self, model: str | None) -> str:
+        if model is not None and model not in self.sources.models:
+            raise ConfigError(f"there is no model {model!r}{nearest(model, self.sources.models)}")
+        return model or self.sources.first_model
+
+    def _trained(self, model: str | None) -> Trained:
+        name = self._model(model)
+        if name not in self.sources.trained:
+            raise ConfigError(f"{name} is no trained network, so that it has nothing to tell of itself")
+        return self.sources.trained[name]
+
+    def _weights(self, id: Any, model: str | None, cutoff: Any) -> pl.DataFrame:
+        explain = self._trained(model).explain
+        if explain is None:
+            raise ConfigError(f"{self._model(model)} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+        weights = explain([str(id)])
+        found = weights if weights.is_empty() else weights.filter(pl.col("cutoff") == cutoff)
+        if found.is_empty():
+            raise ConfigError(f"the network that forecast {str(id)!r} from {cutoff} is not kept; give a later cutoff")
+        return found
+
+    def _item(self, id: Any) -> Sources:
+        if str(id) not in self.sources.ids:
+            raise ConfigError(f"no item {str(id)!r}{nearest(str(id), self.sources.ids)} was forecast")
+        return self.sources.of_items([str(id)])
+
+    def _cutoff(self, part: Sources, cutoff: Any) -> Any:
+        return part.first["cutoff"].max() if cutoff is None else self._date(part, "cutoff", cutoff)
+
+    def _date(self, part: Sources, column: str, date: Any) -> Any:
+        rows = part.rows[part.first_model]
+        time, known = as_time(date, rows.clock), rows.cutoff if column == "cutoff" else rows.time
+        if time not in known:
+            first, last = show_time(int(known.min())), show_time(int(known.max()))
+            what = "cutoff" if column == "cutoff" else "date that was forecast"
+            raise ConfigError(f"{date} is no {what}; they go from {first} to {last}")
+        return rows.clock.dates(np.array([time])).to_list()[0]

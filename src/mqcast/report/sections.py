@@ -1,0 +1,382 @@
+"""What was found → the sections of a page: tables and figures, each with a sentence that says how to read it."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from mqcast.evaluation.slices import OVERALL
+from mqcast.report.accuracy import (
+    by_decile_figure,
+    by_horizon_figure,
+    calibration_figure,
+    loss_by_lead_figure,
+    width_figure,
+)
+from mqcast.report.evolution import volatility_figure
+from mqcast.report.explained import encodings_figure
+from mqcast.report.explorer import Explorer
+from mqcast.report.figures import Line, learning_curve
+from mqcast.report.page import Cell, PageFigure, PageTable, Section
+from mqcast.report.sources import Sources
+from mqcast.report.style import level_name, shortened
+from mqcast.report.summary import Excess, Findings, Score
+
+MOST_STEPS = 600  # points of a learning curve
+
+
+def lead_of(findings: Findings) -> list[str]:
+    """The answer in one sentence, and what was judged."""
+    counts, scores = findings.counts, findings.scores
+    first = next((score for score in scores if score.model != findings.oracle), scores[0])
+    levels = _shown_levels(findings)
+    if first.model == findings.baseline:
+        risks = " and ".join(f"{first.risk[level]:.3f} at {level_name(level)}" for level in levels)
+        answer = f"{_name(first.model)} has a quantile risk of {risks}."
+    else:
+        against = " and ".join(_against(first.relative[level], level) for level in levels)
+        answer = f"{_name(first.model)} has {against} than {_name(findings.baseline)}."
+    judged = (
+        f"{counts.rows:,} forecasts of {counts.items:,} item{'s' if counts.items != 1 else ''} from {counts.cutoffs:,} "
+        f"cutoff{'s' if counts.cutoffs != 1 else ''} ({counts.first_cutoff} to {counts.last_cutoff}), up to "
+        f"{counts.horizon} step{'s' if counts.horizon != 1 else ''} ahead."
+    )
+    if counts.without_actual:
+        judged += f" {counts.without_actual:,} more have no actual yet, and are not judged."
+    if counts.left_out:
+        judged += f" {counts.left_out:,} are left out, since not every forecaster has them."
+    if counts.is_sampled:
+        judged += (
+            f" Risks, coverage and the largest losses are of all items; volatility and all other parts are of a random "
+            f"sample of {counts.sampled:,} items."
+        )
+    return [answer, judged]
+
+
+def _against(relative: float, level: float) -> str:
+    if relative != relative:
+        return f"a {level_name(level)} loss that cannot be compared"
+    change = abs(relative - 1)
+    return f"{change:.1%} {'lower' if relative < 1 else 'higher'} {level_name(level)} loss"
+
+
+def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts: Mapping[str, str]) -> list[Section]:
+    """Those that there is something to say in."""
+    found = [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
+    if findings.process is not None:
+        found.append(_volatility(findings, findings.process))
+    found += [_exceptions(findings, explorer), _explorer(explorer)]
+    if encodings := {name: one.encodings for name, one in sources.trained.items() if one.encodings is not None}:
+        found.append(_encodings(encodings, sources))
+    if curves := {name: list(one.metrics) for name, one in sources.trained.items() if one.metrics}:
+        found.append(_training(curves))
+    found.append(_provenance(sources, findings, facts))
+    return found
+
+
+def missing_parts(sources: Sources, findings: Findings, explorer: Explorer) -> list[str]:
+    """What is not there, and why."""
+    found = []
+    if findings.process is None:
+        found.append("volatility and movement: they need two quantile levels, and several forecasts of one date")
+    if sources.calendar is None:
+        found.append("promotions, holidays and the summary of the data: they need a packed panel")
+    if not sources.trained:
+        found.append("learning curves, attention and position encodings: they need a trained run, not forecasts alone")
+    elif not explorer.num_explained:
+        found.append("why a forecast: it needs a network with attention (mqt, mqt-nods, mqt-all)")
+    return found
+
+
+# -- each section ------------------------------------------------------------------------------------------------------
+
+
+def _answer(findings: Findings) -> Section:
+    levels, excess = _shown_levels(findings), {(one.model, one.level): one for one in findings.excess}
+    columns = ["forecaster"]
+    for level in levels:
+        columns += [f"{level_name(level)} risk", f"{level_name(level)} relative"]
+    columns += [f"V {level_name(level)} (95 %)" for level in levels if findings.excess]
+    columns += [f"≤ {level_name(level)}" for level in levels]
+    rivals = [score for score in findings.scores if score.model != findings.oracle]
+    rows = []
+    for score in findings.scores:
+        cells = [Cell(score.model)]
+        for level in levels:
+            best = (
+                score in rivals and len(rivals) > 1 and _least(score.risk[level], [one.risk[level] for one in rivals])
+            )
+            cells += [_number(score.risk[level], best=best), _number(score.relative[level], best=best)]
+        for level in levels if findings.excess else ():
+            calmest = _calmest(findings, level) if score in rivals else None
+            cells.append(_interval(excess[score.model, level], calmest))
+        cells += [_share(score, level, rivals) for level in levels]
+        rows.append(cells)
+    reading = (
+        "Risk is 2 Σ quantile loss / Σ demand: lower is better; a relative risk below 1 beats "
+        f"{_name(findings.baseline)}. V is excess volatility: best near 0, where one that never moves is too. The "
+        "share of demand at or below (≤) a quantile should be its level. ★ marks the best."
+    )
+    notes = (
+        [f"{_name(findings.oracle)} knows what no forecaster can know: it is the bound, not a rival."]
+        if findings.oracle
+        else []
+    )
+    return Section("answer", "Who forecasts best", reading, notes, [PageTable("All forecasts", columns, rows)])
+
+
+def _slices(findings: Findings) -> Section:
+    names = findings.slices["slice"].unique(maintain_order=True).to_list()
+    table = _relative_table("By slice, relative to the baseline", "slice", names, findings.slices, findings)
+    tables, figures = (
+        [table],
+        [PageFigure("Risk by horizon", by_horizon_figure(findings.horizons, _shown_levels(findings)))],
+    )
+    if findings.deciles is not None:
+        figures.append(
+            PageFigure("Risk by decile of demand", by_decile_figure(findings.deciles, _shown_levels(findings)))
+        )
+    reading = (
+        f"Losses relative to {_name(findings.baseline)} on peaks, after them, under promotions: below 1 is better. The "
+        "figures show the risk itself, by how far ahead it was forecast and by how much an item sells (10: most)."
+    )
+    return Section("slices", "Where it is good, and where not", reading, (), tables, figures)
+
+
+def _progress(findings: Findings) -> Section:
+    if findings.leads is None:
+        reading = "Each date was forecast once, so that nothing can be said of how forecasts improve as it approaches."
+        return Section("leads", "What is learnt on the way", reading)
+    reading = (
+        "The loss of the same dates at each lead, less its mean: a line that falls steeply to the right belongs to a "
+        "forecaster who learns as the date approaches; a flat one learns nothing."
+    )
+    figure = PageFigure("Loss by steps to go, centred", loss_by_lead_figure(findings.leads))
+    return Section("leads", "What is learnt on the way", reading, figures=[figure])
+
+
+def _calibration(findings: Findings) -> Section:
+    reading = (
+        "Points on the dotted line are calibrated: demand was at or below the quantile as often as announced. Among "
+        "calibrated forecasters the narrower interval is the better."
+    )
+    figures, tables = [PageFigure("Announced and observed coverage", calibration_figure(findings.calibration))], []
+    if findings.widths.height:
+        figures.append(PageFigure("Width of the interval by horizon", width_figure(findings.horizons)))
+        columns = ["forecaster", "interval", "mean width", "share inside", "announced"]
+        rows = []
+        for model, interval, width, inside in findings.widths.iter_rows():
+            low, high = (float(part[1:]) for part in interval.split("_"))
+            named = f"{level_name(low)} to {level_name(high)}"
+            rows.append([Cell(model), Cell(named), _number(width), _percent(inside), _percent(high - low)])
+        tables.append(PageTable("Intervals", columns, rows))
+    return Section("calibration", "Calibration", reading, (), tables, figures)
+
+
+def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
+    reading = (
+        "V says how much of a forecast's movement led nowhere: on the zero line revisions are news alone; above it "
+        "they revert (over-reaction), below it they go on in their direction (under-reaction). Bands: 95 % intervals."
+    )
+    notes = [_in_words(one) for one in findings.excess]
+    figures = [PageFigure("Martingale volatility V by steps to go", volatility_figure(process))]
+    columns = ["forecaster", "level", "excess", "from", "to", "reading", "turns a date", "dates judged"]
+    rows = [
+        [
+            Cell(one.model),
+            Cell(level_name(one.level), one.level),
+            *(_number(value) for value in (one.excess, one.lo, one.hi)),
+            Cell(one.reading),
+            _number(one.turns),
+            Cell(f"{one.targets:,}", one.targets),
+        ]
+        for one in findings.excess
+    ]
+    return Section(
+        "volatility",
+        "Do forecasts move for good reason?",
+        reading,
+        notes,
+        [PageTable("Excess volatility", columns, rows)],
+        figures,
+    )
+
+
+def _in_words(one: Excess) -> str:
+    words = {
+        "over-reaction": "its forecasts jump and come back: over-reaction",
+        "under-reaction": "its forecasts take up news too slowly: under-reaction",
+        "not told from 0": "no more movement than there was news",
+    }
+    interval = "" if one.lo is None or one.hi is None else f", 95 % from {one.lo:.3f} to {one.hi:.3f}"
+    value = "unknown" if one.excess is None else f"{one.excess:.3f}"
+    return (
+        f"{_name(one.model)}, {level_name(one.level)}: {words.get(one.reading, one.reading)} (V = {value}{interval})."
+    )
+
+
+def _exceptions(findings: Findings, explorer: Explorer) -> Section:
+    place = {id: i for i, id in enumerate(explorer.ids)}
+    tables = [
+        PageTable(
+            "Largest loss",
+            ["item", "mean loss, units", "risk"],
+            [[Cell(one.id, item=place.get(one.id)), _number(one.value), _number(one.beside)] for one in findings.worst],
+        )
+    ]
+    if findings.restless:
+        rows = [
+            [Cell(one.id, item=place.get(one.id)), _number(one.value), _number(one.beside)] for one in findings.restless
+        ]
+        tables.append(PageTable("Most movement in vain", ["item", "excess volatility", "back and forth, units"], rows))
+    reading = "Where a planner should look first: choose an item to see its history and forecasts below."
+    return Section("exceptions", "Exceptions", reading, (), tables)
+
+
+def _explorer(explorer: Explorer) -> Section:
+    shown, total = len(explorer.ids), explorer.num_items
+    which = (
+        "All items are on this page."
+        if shown == total
+        else (f"{shown:,} of {total:,} items are on this page: those of both lists, and some at random.")
+    )
+    notes = [which]
+    if not explorer.every_cutoff:
+        notes.append("Not every cutoff is kept, so that the page stays small.")
+    if explorer.num_explained:
+        notes.append(f"Attention is kept for {explorer.num_explained} of them, at the latest cutoffs.")
+    reading = "One item at a time: what was sold, what was forecast and when, and what the network looked at."
+    return Section("items-explorer", "Items", reading, notes, has_explorer=True)
+
+
+def _encodings(encodings: Mapping[str, pl.DataFrame], sources: Sources) -> Section:
+    reading = (
+        "The learned code of each date, one row a channel: dates of one colour pattern are alike to the network. Marks "
+        "are holidays and events; a code that changes before them says that the network prepares for them."
+    )
+    figures = [
+        PageFigure(f"Position encodings of {_name(name)}", encodings_figure(one, sources.events))
+        for name, one in encodings.items()
+    ]
+    return Section("calendar", "What was learnt of the calendar", reading, figures=figures)
+
+
+def _training(curves: dict[str, list[Line]]) -> Section:
+    reading = (
+        "Training and validation loss by step: they should fall and level off together; a validation loss that rises "
+        "while the training loss falls is a network that learns by heart. The star is the epoch that was kept."
+    )
+    thinned = {_name(name): _thinned(lines) for name, lines in curves.items()}
+    return Section(
+        "training", "Learning curve", reading, figures=[PageFigure("Learning curve", learning_curve(thinned))]
+    )
+
+
+def _thinned(lines: list[Line]) -> list[Line]:
+    steps = [line for line in lines if line["record"] == "step"]
+    every = max(1, -(-len(steps) // MOST_STEPS))
+    kept = {line["step"] for line in steps[::every]}
+    return [line for line in lines if line["record"] != "step" or line["step"] in kept]
+
+
+def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) -> Section:
+    rows = [[Cell(name), Cell(value)] for name, value in facts.items()]
+    tables = [PageTable("How this page was made", ["what", "value"], rows)]
+    for name, one in sources.trained.items():
+        if one.facts:
+            tables.append(
+                PageTable(f"Run {_name(name)}", ["what", "value"], [[Cell(k), Cell(v)] for k, v in one.facts.items()])
+            )
+    if findings.data is not None:
+        data = findings.data
+        told = {
+            "series": f"{data.num_series:,}",
+            "rows": f"{data.num_rows:,}",
+            "span": f"{data.first} to {data.last}, {data.freq}",
+            "missing": f"{data.missing_share:.1%}",
+            "zeros": f"{data.zero_share:.1%}",
+            "steps a series": f"{data.shortest:,} to {data.longest:,}",
+            **{role: ", ".join(names) for role, names in data.columns.items()},
+        }
+        tables.insert(0, PageTable("Data", ["what", "value"], [[Cell(k), Cell(v)] for k, v in told.items()]))
+    reading = "What the forecasts were made from, and all that is needed to make them again."
+    code = [(f"Settings of {_name(name)}", one.config) for name, one in sources.trained.items() if one.config]
+    return Section("provenance", "Data, settings, reproducibility", reading, (), tables, code=code)
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+def _relative_table(
+    caption: str, heading: str, names: Sequence[str], table: pl.DataFrame, findings: Findings
+) -> PageTable:
+    levels = _shown_levels(findings)
+    losses = {(row["slice"], row["model"]): row for row in table.iter_rows(named=True)}
+    columns = [
+        heading,
+        "forecasts",
+        *(f"{_name(model)} {level_name(level)}" for level in levels for model in findings.models),
+    ]
+    rows = []
+    for name in names:
+        size = losses[name, findings.baseline]["rows"]
+        cells = [Cell("All" if name == OVERALL else name), Cell(f"{size:,}", size)]
+        for level in levels:
+            column = f"quantile_loss_q{level:g}"
+            found = {model: losses[name, model][column] for model in findings.models}
+            base = found[findings.baseline]
+            rivals = [loss for model, loss in found.items() if model != findings.oracle and loss is not None]
+            for model, loss in found.items():
+                best = len(rivals) > 1 and model != findings.oracle and loss is not None and _least(loss, rivals)
+                cells.append(_number(loss / base if base and loss is not None else None, best=best))
+        rows.append(cells)
+    return PageTable(caption, columns, rows)
+
+
+def _shown_levels(findings: Findings) -> tuple[float, ...]:
+    """P50 and P90 if they are there, else the outermost two."""
+    levels = findings.levels
+    return (0.5, 0.9) if {0.5, 0.9} <= set(levels) else tuple(dict.fromkeys((levels[0], levels[-1])))
+
+
+def _name(model: str | None) -> str:
+    return shortened(model or "")
+
+
+def _least(value: float, values: Sequence[float]) -> bool:
+    """Is it the least, as far as three digits tell?"""
+    known = [one for one in values if one == one]
+    return bool(known) and f"{value:.3f}" == f"{min(known):.3f}"
+
+
+def _number(value: float | None, best: bool = False) -> Cell:
+    if value is None or value != value:
+        return Cell("-")
+    return Cell(f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}", float(value), best)
+
+
+def _percent(value: float | None, best: bool = False) -> Cell:
+    return Cell("-") if value is None else Cell(f"{value:.1%}", float(value), best)
+
+
+def _share(score: Score, level: float, rivals: Sequence[Score]) -> Cell:
+    off = [abs(one.coverage[level] - level) for one in rivals]
+    best = score in rivals and len(rivals) > 1 and _least(abs(score.coverage[level] - level), off)
+    return _percent(score.coverage[level], best)
+
+
+def _calmest(findings: Findings, level: float) -> float | None:
+    """The size of V nearest to 0 among rivals that can be compared."""
+    sizes = [
+        abs(one.excess)
+        for one in findings.excess
+        if one.level == level and one.model != findings.oracle and one.excess is not None
+    ]
+    return min(sizes) if len(sizes) > 1 else None
+
+
+def _interval(one: Excess, calmest: float | None) -> Cell:
+    if one.excess is None:
+        return Cell("-")
+    interval = "" if one.lo is None or one.hi is None else f" ({one.lo:.3f} to {one.hi:.3f})"
+    best = calmest is not None and f"{abs(one.excess):.3f}" == f"{calmest:.3f}"
+    return Cell(f"{one.excess + 0:.3f}{interval}".replace("-0.000", "0.000"), abs(one.excess), best)

@@ -1,0 +1,263 @@
+"""What a report is made from: forecasters' frames and actuals, and what a panel and a trained network add to them."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.config import nearest
+from mqcast.data.frames import UNSEEN, Frames, frames_of
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema
+from mqcast.data.windows import as_time
+from mqcast.errors import ConfigError
+from mqcast.evaluation.slices import Slice, Slices, flattened, peaks, promotions, ramp_down, short_horizons, top_periods
+from mqcast.evaluation.tables import Actuals, Forecasts, Names, read_actuals, read_forecasts
+
+KEYS = ("unique_id", "cutoff", "ds", "horizon")
+MOST_EVENTS = 8  # that have a slice of their own
+ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a network tells of itself, in plain frames.
+
+    explain     ids → attention weights by date, as of `Forecaster.explain`; None: it has no attention
+    encodings   ds, channel, value: the learned position of each date; None: it has none
+    """
+
+    metrics: Sequence[dict[str, Any]] = ()
+    config: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    explain: Callable[[Sequence[str]], pl.DataFrame] | None = None
+    encodings: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Calendar:
+    """Dates that are special, as a panel knows them."""
+
+    panel: Panel
+
+    @cached_property
+    def frames(self) -> Frames:
+        return frames_of(self.panel)
+
+    @cached_property
+    def promotions(self) -> pl.DataFrame | None:
+        """unique_id, ds, and a column for each known flag; None without flags."""
+        schema, rows = self.panel.schema, self.frames.rows
+        flags = [name for name in schema.numbers("known") if rows[name].is_in([0.0, 1.0]).all()]
+        marked = {name: pl.col(name) == 1 for name in flags}
+        return rows.select(unique_id=schema.id, ds=schema.time, **marked) if flags else None
+
+    @cached_property
+    def events(self) -> dict[str, list[Any]]:
+        """Holidays and events that all series share → their dates."""
+        schema, table, found = self.panel.schema, self.frames.events, {}
+        if table is not None:
+            for name in schema.numbers("events"):
+                found[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
+            for name in schema.categories("events"):
+                for (value,), part in table.filter(pl.col(name) != UNSEEN).group_by(name, maintain_order=True):
+                    found[f"{name}: {value}"] = part[schema.time].sort().to_list()
+        if self.panel.calendar.holidays:
+            dates = self.frames.rows[schema.time].unique().sort().to_list()
+            flags = self.panel.calendar.flags(np.array([as_time(date, self.panel.axis) for date in dates]))
+            for i, (region, name) in enumerate(self.panel.calendar.holidays):
+                found[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]
+        return {name: dates for name, dates in found.items() if dates}
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Forecasts and actuals, checked and sorted; all models have the same rows and levels.
+
+    baseline    the model that the others are measured against
+    oracle      a model that no forecaster can beat: shown, but never called the best
+    left_out    rows that not all models have
+    """
+
+    rows: dict[str, Forecasts]
+    observed: Actuals
+    baseline: str
+    oracle: str | None = None
+    calendar: Calendar | None = None
+    trained: Mapping[str, Trained] = field(default_factory=dict)
+    own_slices: tuple[Slice, ...] = ()
+    left_out: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        forecasts: Mapping[str, Any],
+        actuals: Any = None,
+        *,
+        schema: Schema | None = None,
+        panel: Panel | None = None,
+        baseline: str | None = None,
+        oracle: str | None = None,
+        trained: Mapping[str, Trained] | None = None,
+        slices: Slices | None = None,
+    ) -> "Sources":
+        """Frames of any library. Left out, the actuals are the panel's, and the baseline is the last model."""
+        if not forecasts:
+            raise ConfigError("there is nothing to report; give {name: forecasts}")
+        for name in (baseline, oracle):
+            if name is not None and name not in forecasts:
+                raise ConfigError(f"there is no model {name!r}{nearest(name, list(forecasts))}")
+        calendar = None if panel is None else Calendar(panel)
+        if actuals is None:
+            if calendar is None:
+                raise ConfigError("there is nothing to judge by; give actuals, or a panel")
+            actuals = calendar.frames.rows
+        names = Names.of(schema if schema is not None or panel is None else panel.schema)
+        rows, left_out = _common({str(model): read_forecasts(frame, names) for model, frame in forecasts.items()})
+        chosen = baseline or [model for model in rows if model != oracle or len(rows) == 1][-1]
+        extra = tuple(flattened(slices))
+        return cls(rows, read_actuals(actuals, names), chosen, oracle, calendar, trained or {}, extra, left_out)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self.rows)
+
+    @property
+    def first_model(self) -> str:
+        """Whose items are looked at: the first that is no oracle."""
+        return next((model for model in self.models if model != self.oracle), self.models[0])
+
+    @cached_property
+    def forecasts(self) -> dict[str, pl.DataFrame]:
+        """Model → unique_id, cutoff, ds, horizon, q0.5 …"""
+        return {model: _frame(rows) for model, rows in self.rows.items()}
+
+    @property
+    def first(self) -> pl.DataFrame:
+        return self.forecasts[self.first_model]
+
+    @cached_property
+    def actuals(self) -> pl.DataFrame:
+        """unique_id, ds, y"""
+        known = self.observed
+        ids, dates = pl.Series(known.ids, dtype=pl.String).gather(known.item), known.clock.dates(known.time)
+        return pl.DataFrame({"unique_id": ids, "ds": dates, "y": pl.Series(known.value).fill_nan(None)})
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Those that all models have."""
+        return self.rows[self.first_model].levels
+
+    @property
+    def judged_levels(self) -> tuple[float, ...]:
+        """P50 and P90 if they are there, else the outermost two."""
+        return (0.5, 0.9) if {0.5, 0.9} <= set(self.levels) else tuple(dict.fromkeys((self.levels[0], self.levels[-1])))
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Items that are forecast."""
+        rows = self.rows[self.first_model]
+        return [rows.ids[i] for i in np.flatnonzero(np.bincount(rows.item))]
+
+    @property
+    def horizon(self) -> int:
+        return int(self.rows[self.first_model].lead.max())
+
+    def of_items(self, ids: Iterable[str]) -> "Sources":
+        """The same of some items."""
+        wanted = set(ids)
+
+        def is_wanted(table: Forecasts | Actuals) -> np.ndarray:
+            return np.array([name in wanted for name in table.ids], bool)[table.item]
+
+        rows = {model: table.where(is_wanted(table)) for model, table in self.rows.items()}
+        known = is_wanted(self.observed)
+        parts = {name: getattr(self.observed, name)[known] for name in ("item", "time", "value")}
+        return replace(self, rows=rows, observed=replace(self.observed, **parts))
+
+    @cached_property
+    def promotions(self) -> pl.DataFrame | None:
+        """Those of the calendar, of these items."""
+        if self.calendar is None or self.calendar.promotions is None:
+            return None
+        wanted = pl.Series(self.ids, dtype=pl.String).implode()
+        return self.calendar.promotions.filter(pl.col("unique_id").is_in(wanted))
+
+    @property
+    def events(self) -> dict[str, list[Any]]:
+        return {} if self.calendar is None else self.calendar.events
+
+    @cached_property
+    def slices(self) -> list[Slice]:
+        """Peaks, ramp-down, promotions by type and short horizons, as far as they are known; and the caller's own."""
+        found: list[Slices] = []
+        if self.events:
+            everything = {ALL_EVENTS: [date for dates in self.events.values() for date in dates]}
+            found += [peaks(everything), ramp_down(everything, name=RAMP_DOWN)]
+            found += [
+                peaks({f"Peak: {name}": dates})
+                for name, dates in self.events.items()
+                if len(self.events) <= MOST_EVENTS
+            ]
+        elif self.first["ds"].n_unique() > 4:
+            found.append(top_periods(self.actuals, 0.05, name="Peaks: the 5 % of dates that sold most"))
+        if self.promotions is not None:
+            flags = [name for name in self.promotions.columns if name not in KEYS]
+            named = self.promotions.rename({name: f"Promotion: {name}" for name in flags})
+            found.append(promotions(named, [f"Promotion: {name}" for name in flags]))
+        if self.horizon > 2:
+            short = math.ceil(self.horizon / 4)
+            found.append(short_horizons(short, name=f"Short horizons: 1 to {short}"))
+        return flattened([*found, list(self.own_slices)])
+
+
+def _frame(rows: Forecasts) -> pl.DataFrame:
+    columns = {
+        "unique_id": pl.Series(rows.ids, dtype=pl.String).gather(rows.item),
+        "cutoff": rows.clock.dates(rows.cutoff),
+        "ds": rows.clock.dates(rows.time),
+        "horizon": pl.Series(rows.lead, dtype=pl.Int32),
+    }
+    return pl.DataFrame(columns | {f"q{level:g}": rows.quantiles[:, i] for i, level in enumerate(rows.levels)})
+
+
+def _common(tables: dict[str, Forecasts]) -> tuple[dict[str, Forecasts], int]:
+    """The rows and levels that all have, and how many rows are not."""
+    (_, first), *others = tables.items()
+    levels = [level for level in first.levels if all(level in rows.levels for _, rows in others)]
+    if not levels:
+        raise ConfigError("the forecasters share no quantile level; give frames that have one in common")
+    tables = {model: _at_levels(rows, levels) for model, rows in tables.items()}
+    if all(_same_rows(first, rows) for _, rows in others):
+        return tables, 0
+    keys = {model: _frame(rows).select(KEYS[:3]) for model, rows in tables.items()}
+    common = next(iter(keys.values()))
+    for other in keys.values():
+        common = common.join(other, on=KEYS[:3], how="semi")
+    if not common.height:
+        raise ConfigError(f"the forecasters {', '.join(tables)} have no row in common; give the same items and cutoffs")
+    kept = {}
+    for model, rows in tables.items():
+        where = np.zeros(rows.num_rows, bool)
+        where[keys[model].with_row_index("row").join(common, on=KEYS[:3], how="semi")["row"].to_numpy()] = True
+        kept[model] = rows.where(where)
+    return kept, max(rows.num_rows for rows in tables.values()) - common.height
+
+
+def _same_rows(one: Forecasts, other: Forecasts) -> bool:
+    same_ids = one.ids == other.ids
+    return same_ids and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("item", "cutoff", "time")
+    )
+
+
+def _at_levels(rows: Forecasts, levels: list[float]) -> Forecasts:
+    if list(rows.levels) == levels:
+        return rows
+    places = [rows.place_of(level) for level in levels]
+    names = tuple(rows.columns[i] for i in places)
+    return replace(rows, levels=tuple(levels), columns=names, quantiles=rows.quantiles[:, places])

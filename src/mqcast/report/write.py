@@ -1,0 +1,100 @@
+"""Sources → a report in one file: judge, draw, write."""
+
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema
+from mqcast.durable import write_file
+from mqcast.evaluation.slices import Slices
+from mqcast.provenance import git
+from mqcast.report.explorer import MOST_BYTES, explorer_of
+from mqcast.report.page import MOST_PAGE_BYTES, Page, render
+from mqcast.report.sections import lead_of, missing_parts, sections_of
+from mqcast.report.sources import Sources, Trained
+from mqcast.report.summary import Findings, findings_of
+from mqcast.version import __version__
+
+
+def write_report(
+    path: str | Path,
+    forecasts: Mapping[str, Any],
+    actuals: Any = None,
+    *,
+    title: str = "Forecasts",
+    schema: Schema | None = None,
+    panel: Panel | None = None,
+    baseline: str | None = None,
+    oracle: str | None = None,
+    trained: Mapping[str, Trained] | None = None,
+    slices: Slices | None = None,
+    notes: tuple[str, ...] = (),
+    seed: int = 0,
+) -> Path:
+    """One page on any forecasters' frames, {name: frame}, that works offline.
+
+    actuals     left out: the panel's
+    panel       adds promotions, holidays and a summary of the data
+    baseline    what the others are measured against; left out: the last
+    oracle      the one that no forecaster can beat, if there is one
+    trained     what networks tell of themselves, by the forecaster's name
+    slices      beside those that the panel tells of
+    seed        of the items that are drawn at random
+    """
+    sources = Sources.of(
+        forecasts,
+        actuals,
+        schema=schema,
+        panel=panel,
+        baseline=baseline,
+        oracle=oracle,
+        trained=trained,
+        slices=slices,
+    )
+    write_sources(path, sources, title, notes, seed)
+    return Path(path)
+
+
+def write_sources(
+    path: str | Path, sources: Sources, title: str, notes: tuple[str, ...] = (), seed: int = 0
+) -> Findings:
+    """The same of sources that are read already, and what was found; fewer items where the page would be too large."""
+    path, findings, facts = Path(path), findings_of(sources, seed), provenance(seed)
+    most = MOST_BYTES
+    while True:
+        explorer = explorer_of(sources, findings, seed, most)
+        sections = sections_of(sources, findings, explorer, facts)
+        left_out = missing_parts(sources, findings, explorer)
+        text = render(Page(title, [*lead_of(findings), *notes], sections, explorer.payload, left_out))
+        surplus = len(text.encode()) - MOST_PAGE_BYTES
+        if surplus <= 0 or len(explorer.ids) == 1:
+            break
+        most = min(most, len(explorer.payload.encode())) - surplus
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, text)
+    return findings
+
+
+def provenance(seed: int) -> dict[str, str]:
+    """Versions, the commit of a checkout, the command, the time."""
+    found = {
+        "mqcast": __version__,
+        "commit": git("rev-parse", "HEAD"),
+        "command": _command(),
+        "seed": str(seed),
+        "python": platform.python_version(),
+        "made at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _command() -> str:
+    """As it was typed; a notebook has none."""
+    name = Path(sys.argv[0]).name
+    if not name or "ipykernel" in sys.argv[0]:
+        return "Python, interactive"
+    return " ".join(["mqcast" if name == "__main__.py" else name, *sys.argv[1:]])

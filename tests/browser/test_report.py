@@ -1,0 +1,190 @@
+"""The report in a real browser: it loads in silence, and what can be moved, sought, sorted and chosen works."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from report_samples import forecasts, panel, trained, world
+
+from mqcast.report.write import write_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; `make browser` installs it")
+HOSTILE = ("</script><script>alert(1)</script>", "<b onclick=alert(2)>b</b>", "\u202eשלום", "📦" * 3_000, "a & b")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def plain_report(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("plain") / "report.html"
+    return write_report(path, forecasts(), world().actuals, panel=panel(), trained={"good": trained()})
+
+
+@pytest.fixture(scope="module")
+def hostile_report(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    rename = pl.col("unique_id").replace(dict(zip(world().static["unique_id"], HOSTILE, strict=False)))
+    frames = {
+        "<i>good</i>": forecasts()["good"].with_columns(rename),
+        "</script>": forecasts()["high"].with_columns(rename),
+    }
+    return write_report(path, frames, world().actuals.with_columns(rename))
+
+
+def opened(browser: Browser, report: Path, **options) -> tuple[Page, list[str], list[str]]:
+    """The page, what it complained of, and what it asked for."""
+    page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}} | options)
+    complaints, asked = [], []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri())
+    return page, complaints, asked
+
+
+@pytest.fixture(scope="module")
+def page(browser, plain_report) -> Iterator[Page]:
+    found, _, _ = opened(browser, plain_report)
+    found.locator("#explorer").scroll_into_view_if_needed()
+    found.wait_for_selector("#fan .main-svg")
+    yield found
+    found.close()
+
+
+def cells(page: Page, column: int, table: str = "#slices table") -> list[str]:
+    return page.locator(f"{table} tbody tr td:nth-child({column})").all_inner_texts()
+
+
+def test_it_loads_draws_everything_and_asks_for_nothing(browser, plain_report):
+    page, complaints, asked = opened(browser, plain_report)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.main-svg'))")
+    assert complaints == []
+    assert asked == [plain_report.as_uri()]
+    page.close()
+
+
+def test_the_slider_moves_the_cutoff_and_the_fan(page):
+    before, fan = page.inner_text("#cutoff-date"), "document.getElementById('fan').data[0].x[0]"
+    first = page.evaluate(fan)
+    page.focus("#cutoff")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#cutoff-date") > before
+    assert page.evaluate(fan) > first
+    page.keyboard.press("Home")
+    assert page.inner_text("#cutoff-date") == str(forecasts()["good"]["cutoff"].min().date())
+
+
+def test_the_other_slider_moves_the_date_whose_forecasts_are_shown(page):
+    page.focus("#target")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    shown = page.inner_text("#target-date").split(",")[0]
+    assert shown == str(forecasts()["good"]["ds"].unique().sort()[1].date())
+    assert shown in page.get_attribute("#evolution", "aria-label")
+
+
+def test_a_search_narrows_the_list_and_chooses(page):
+    page.fill("#search", "000007")
+    assert page.locator("#item option").all_inner_texts() == ["\u2068item_000007\u2069"]
+    assert "1 of 12" in page.inner_text("#found")
+    assert "item_000007" in page.get_attribute("#fan", "aria-label")
+    page.fill("#search", "nothing of this kind")
+    assert "0 of 12" in page.inner_text("#found")
+    page.fill("#search", "")
+    assert page.locator("#item option").count() == 12
+    page.select_option("#item", index=3)
+    chosen = page.locator("#item option").nth(3).inner_text().strip("\u2068\u2069")
+    assert chosen in page.get_attribute("#fan", "aria-label")
+
+
+def test_an_exception_leads_to_its_item(page):
+    button = page.locator("#exceptions .pick").nth(2)
+    button.click()
+    assert button.inner_text() in page.get_attribute("#fan", "aria-label")
+
+
+def test_why_is_told_in_words_and_another_model_has_no_attention(page):
+    page.focus("#cutoff")
+    page.keyboard.press("End")
+    assert "looks like:" in page.inner_text("#looks-like")
+    assert "60 %" in page.inner_text("#looks-like")
+    page.focus("#target")
+    page.keyboard.press("End")
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    assert "P50 went from" in page.inner_text("#revised")
+    assert "was sold (60 %)" in page.inner_text("#revised")
+    page.select_option("#model", label="high")
+    assert page.is_hidden("#why")
+    assert page.is_visible("#no-why")
+    page.select_option("#model", label="good")
+
+
+def test_tables_are_sorted_by_click_and_by_key(page):
+    heading = page.locator("#slices th").nth(1)
+    heading.get_by_role("button").click()
+    numbers = [int(text.replace(",", "")) for text in cells(page, 2)]
+    assert numbers == sorted(numbers)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert [int(text.replace(",", "")) for text in cells(page, 2)] == numbers[::-1]
+    page.locator("#slices th").first.get_by_role("button").press("Enter")
+    assert cells(page, 1) == sorted(cells(page, 1), key=str.lower)
+    assert heading.get_attribute("aria-sort") == "none"
+
+
+def test_everything_that_can_be_used_has_a_name(page):
+    nameless = """[...document.querySelectorAll('main button, main input, main select')].filter(
+        (one) => !(one.labels?.length || one.getAttribute('aria-label') || one.textContent.trim()))"""
+    assert page.evaluate(f"{nameless}.length") == 0
+    assert page.get_by_label("Search items").count() == 1
+
+
+def test_dark_is_dark_and_the_button_changes_it(browser, plain_report):
+    page, complaints, _ = opened(browser, plain_report, color_scheme="dark")
+    light = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
+    assert page.evaluate(light) < 60
+    page.wait_for_selector("#slices .main-svg text")
+    ink = "getComputedStyle(document.querySelector('#slices .main-svg text')).fill"
+    in_dark = page.evaluate(ink)
+    page.click("#theme")
+    assert page.evaluate(light) > 200
+    page.wait_for_function(f"{ink} !== {in_dark!r}")
+    assert complaints == []
+    page.close()
+
+
+def test_a_phone_is_wide_enough(browser, plain_report):
+    page, complaints, _ = opened(browser, plain_report, viewport={"width": 390, "height": 844})
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_selector("#attention .main-svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert complaints == []
+    page.close()
+
+
+def test_hostile_names_do_nothing_but_stand_there(browser, hostile_report):
+    page, complaints, asked = opened(browser, hostile_report)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_selector("#fan .main-svg")
+    for name in HOSTILE:
+        page.fill("#search", name[:20])
+        assert page.locator("#item option").count() >= 1, name
+    shown = page.locator("#slices .legendtext").all_text_contents()
+    assert any("<i>good</i>" in text for text in shown)
+    assert page.locator("main b, main i").count() == 0
+    assert complaints == []
+    assert asked == [hostile_report.as_uri()]
+    page.close()

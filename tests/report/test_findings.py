@@ -1,0 +1,136 @@
+"""The report's numbers are those of the evaluation, whatever is sampled, shared or missing."""
+
+import numpy as np
+import polars as pl
+import pytest
+from report_samples import FIRST, HORIZON, LEVELS, forecasts, sources, world
+
+from mqcast import Schema, evaluate, volatility
+from mqcast.errors import ConfigError
+from mqcast.report import summary
+from mqcast.report.sections import lead_of
+from mqcast.report.sources import Sources
+from mqcast.report.summary import findings_of
+
+
+def test_the_headline_is_what_evaluate_finds():
+    found = findings_of(sources())
+    expected = evaluate(forecasts(), world().actuals)
+    for score, row in zip(found.scores, expected.iter_rows(named=True), strict=True):
+        assert score.model == row["model"]
+        for level in LEVELS:
+            assert score.risk[level] == pytest.approx(row[f"qrisk_pooled_q{level:g}"])
+            assert score.coverage[level] == pytest.approx(row[f"coverage_q{level:g}"])
+    good, high = found.scores
+    assert found.baseline == "high"
+    assert good.relative[0.9] == pytest.approx(good.risk[0.9] / high.risk[0.9])
+    assert high.relative[0.9] == 1
+
+
+def test_the_excess_is_what_volatility_finds():
+    found = findings_of(sources())
+    expected = volatility(forecasts()["good"], world().actuals).summary
+    mine = [one for one in found.excess if one.model == "good"]
+    assert [one.excess for one in mine] == expected["excess"].to_list()
+    assert [one.reading for one in mine] == expected["reading"].to_list()
+
+
+def test_the_first_on_the_list_has_the_largest_loss_by_a_plain_sum():
+    found, losses = findings_of(sources()).worst, {}
+    sold = {(id, ds): y for id, ds, y in world().actuals.iter_rows()}
+    for row in forecasts()["good"].iter_rows(named=True):
+        away = [(level, sold[row["unique_id"], row["ds"]] - row[f"q{level:g}"]) for level in LEVELS]
+        losses.setdefault(row["unique_id"], []).append(np.mean([max(q * e, (q - 1) * e) for q, e in away]))
+    worst = max(losses, key=lambda id: np.mean(losses[id]))
+    assert found[0].id == worst
+    assert found[0].value == pytest.approx(np.mean(losses[worst]))
+    assert len(found) == 12
+
+
+def test_slices_are_peaks_promotions_ramp_down_and_short_horizons():
+    names = set(findings_of(sources()).slices["slice"])
+    assert {"Overall", "Peaks: all events", "Ramp-down: 2 steps after", "Short horizons: 1 to 1"} <= names
+    assert {"Promotion: promo_display", "Promotion: promo_coupon"} <= names
+    assert any(name.startswith("Peak: holiday_") for name in names)
+    bare = findings_of(Sources.of(forecasts(), world().actuals))
+    assert "Peaks: the 5 % of dates that sold most" in set(bare.slices["slice"])
+
+
+def test_of_many_items_a_sample_is_judged_and_the_headline_is_of_all(monkeypatch):
+    whole = findings_of(sources())
+    monkeypatch.setattr(summary, "MOST_ROWS", 5 * HORIZON * 12)
+    found = findings_of(sources())
+    assert (found.counts.sampled, found.counts.items) == (5, 12)
+    assert found.scores == whole.scores
+    assert found.worst == whole.worst
+    assert found.slices.filter(slice="Overall")["rows"].to_list() == [5 * HORIZON * 12] * 2
+    assert "random sample of 5 items" in " ".join(lead_of(found))
+    assert "sample" not in " ".join(lead_of(whole))
+
+
+def test_rows_that_one_forecaster_lacks_are_left_out_and_counted():
+    fewer = forecasts()["high"].filter(pl.col("unique_id") != "item_000003").sample(fraction=1, shuffle=True, seed=1)
+    made = Sources.of({"good": forecasts()["good"], "high": fewer}, world().actuals)
+    found = findings_of(made)
+    assert found.counts.items == 11
+    assert made.left_out == 12 * HORIZON
+    assert "48 are left out" in " ".join(lead_of(found))
+    without = forecasts()["good"].filter(pl.col("unique_id") != "item_000003")
+    assert found.scores[0].risk[0.5] == pytest.approx(evaluate(without, world().actuals)["qrisk_pooled_q0.5"][0])
+
+
+def test_only_levels_that_all_have_are_compared():
+    made = Sources.of({"a": forecasts()["good"], "b": forecasts()["high"].drop("q0.1")}, world().actuals)
+    assert made.levels == (0.5, 0.9)
+    with pytest.raises(ConfigError, match="share no quantile level"):
+        Sources.of(
+            {"a": forecasts()["good"].drop("q0.5", "q0.9"), "b": forecasts()["high"].drop("q0.1")}, world().actuals
+        )
+
+
+def test_one_item_one_cutoff_and_one_level_leave_parts_out():
+    one = forecasts()["good"].filter(unique_id="item_000001")
+    alone = findings_of(Sources.of({"good": one}, world().actuals))
+    assert {reading.reading for reading in alone.excess} == {"one item: no interval"}
+    assert alone.deciles is None
+    once = findings_of(Sources.of({"good": one.filter(cutoff=one["cutoff"].min())}, world().actuals))
+    assert (once.process, once.leads, once.restless) == (None, None, ())
+    level = findings_of(Sources.of({"good": one.drop("q0.1", "q0.9")}, world().actuals))
+    assert level.process is None
+    assert level.levels == (0.5,)
+
+
+def test_targets_without_an_actual_are_counted_and_not_judged():
+    known = world().actuals.filter(pl.col("ds") <= world().frame["ds"].unique().sort()[FIRST + 6])
+    found = findings_of(Sources.of(forecasts(), known))
+    assert found.counts.rows + found.counts.without_actual == 12 * 12 * HORIZON
+    assert found.counts.without_actual > 0
+    assert "no actual yet" in " ".join(lead_of(found))
+
+
+def test_frames_of_other_names_types_and_libraries_say_the_same():
+    expected = findings_of(Sources.of(forecasts(), world().actuals)).scores
+    number = pl.col("unique_id").str.tail(6).cast(pl.Int64).alias("sku")
+    renamed = {
+        name: frame.with_columns(number, day=pl.col("ds").cast(pl.Date), cutoff=pl.col("cutoff").cast(pl.Date))
+        .drop("unique_id", "ds", "horizon")
+        .to_pandas()
+        for name, frame in forecasts().items()
+    }
+    actuals = world().actuals.select(number, day=pl.col("ds").cast(pl.Date), sold="y")
+    found = findings_of(Sources.of(renamed, actuals, schema=Schema(id="sku", time="day", target="sold")))
+    assert [score.risk for score in found.scores] == [pytest.approx(score.risk) for score in expected]
+    assert [score.coverage for score in found.scores] == [score.coverage for score in expected]
+    zoned = pl.col("ds", "cutoff").dt.replace_time_zone("Europe/Berlin")
+    in_zone = {name: frame.with_columns(zoned) for name, frame in forecasts().items()}
+    sold = world().actuals.with_columns(pl.col("ds").dt.replace_time_zone("Europe/Berlin"))
+    assert findings_of(Sources.of(in_zone, sold)).scores == expected
+
+
+def test_mistakes_are_told_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="nothing to report"):
+        Sources.of({}, world().actuals)
+    with pytest.raises(ConfigError, match="give actuals, or a panel"):
+        Sources.of(forecasts())
+    with pytest.raises(ConfigError, match=r"no model 'hgh'.*'high'"):
+        sources(baseline="hgh")
