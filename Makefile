@@ -42,6 +42,9 @@ slow: $(READY)  ## the long tests
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its own); run nothing else meanwhile
+	$(BIN)/python benchmarks/versus_peers.py
+	$(BIN)/python benchmarks/limit.py
+	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/pack.py
 	$(BIN)/python benchmarks/larger_than_memory.py
 	$(BIN)/python benchmarks/training.py

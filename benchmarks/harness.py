@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,10 +47,10 @@ def environment(name: str, pins: Sequence[str], with_torch: bool = True) -> Path
         return python
     print(f"making the environment of {name} (once)", flush=True)
     ENVS.mkdir(exist_ok=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", *constraint]
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
     steps = {
         "venv": [sys.executable, "-m", "venv", "--clear", str(home)],
-        **({"pip install torch": [*pip, "torch"]} if with_torch else {}),
+        **({"pip install torch": [*pip, *constraint, "torch"]} if with_torch else {}),
         "pip install": [*pip, *pins],
     }
     with (ENVS / f"{name}.log").open("w") as log:
@@ -148,16 +149,47 @@ def machine() -> dict:
     }
 
 
-def write_record(name: str, body: dict) -> Path:
-    """Write results/<name>.json: how it was run and from which commit, the machine, then the body."""
-    head = {
+def _head() -> dict:
+    """How it was run, when, from which commit, on which machine."""
+    return {
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain")),
         "machine": machine(),
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({**head, **body}, indent=2, default=str) + "\n")
-    return path
+
+
+def _write(path: Path, record: dict) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=2, default=str) + "\n")
+    return part.rename(path)
+
+
+def write_record(name: str, body: dict) -> Path:
+    """Write results/<name>.json: how it was run and from which commit, the machine, then the body."""
+    return _write(RESULTS / f"{name}.json", {**_head(), **body})
+
+
+def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Path:
+    """Put one script's key figures and raw ones into a record that several scripts share; what others wrote stays.
+
+    A key's figure stands at the top, its spread and goal in `spreads`, the raw figures in a table of the script's own.
+    Notes that someone wrote into the record are kept.
+    """
+    old = json.loads(path.read_text()) if path.exists() else {}
+    figures = {name: found["median"] for name, found in keys.items()}
+    spreads = old.get("spreads", {}) | keys
+    notes = {"notes": old.get("notes", [])}
+    return _write(path, {**old, **figures, "spreads": spreads, **notes, part: {**_head(), **body}})
+
+
+def spread(name: str, each: Sequence[float], goal: str) -> dict[str, dict]:
+    """A key of a shared record: the median of the rounds, all of them, and whether the goal (">= 8", "<= 1") is met."""
+    if not each:
+        return {}
+    middle, (sign, bound) = statistics.median(each), goal.split()
+    reached = middle >= float(bound) if sign == ">=" else middle <= float(bound)
+    found = {"median": middle, "least": min(each), "most": max(each), "rounds": list(each)}
+    return {name: {**found, "goal": goal, "reached": reached}}

@@ -49,13 +49,13 @@ FIGURES = (*STAGES, "cpu_s")
 MEMORY = ("peak_rss_mb", "peak_anon_mb", "peak_added_mb")
 
 
-def make_file(series: int) -> Path:
-    """The Parquet file of so many series, made once, a row group of 200 series at a time."""
-    path = harness.DATA / f"pack-{series}x{STEPS}.parquet"
+def make_file(series: int, steps: int = STEPS) -> Path:
+    """The Parquet file of so many series and steps, made once, a row group of 200 series at a time."""
+    path = harness.DATA / f"pack-{series}x{steps}.parquet"
     if path.exists():
         return path
     harness.DATA.mkdir(exist_ok=True)
-    step = np.arange(STEPS)
+    step = np.arange(steps)
     hours = np.datetime64("2023-01-02T00", "us") + step * np.timedelta64(1, "h")
     hour, weekday = (step % 24).astype(np.int8), (step // 24 % 7).astype(np.int8)
     shape = (2 + np.sin(2 * np.pi * step / 24)) * np.where(weekday < 5, 1.0, 0.7)
@@ -67,11 +67,11 @@ def make_file(series: int) -> Path:
         for first, last in pairwise(edges):
             count = last - first
             level = rng.lognormal(1.0, 0.8, size=(count, 1))
-            y = (rng.gamma(2.0, 0.5, size=(count, STEPS)) * level * shape).astype(np.float32)
-            ids = np.repeat([f"S{number:05d}" for number in range(first, last)], STEPS)
+            y = (rng.gamma(2.0, 0.5, size=(count, steps)) * level * shape).astype(np.float32)
+            ids = np.repeat([f"S{number:05d}" for number in range(first, last)], steps)
             columns = [ids, np.tile(hours, count), y.ravel(), np.tile(hour, count), np.tile(weekday, count)]
             arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-            writer.write_table(pa.table(arrays, schema=schema), row_group_size=count * STEPS)
+            writer.write_table(pa.table(arrays, schema=schema), row_group_size=count * steps)
     part.rename(path)
     return path
 

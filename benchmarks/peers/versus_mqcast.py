@@ -1,0 +1,161 @@
+"""mqcast: `mqcast fit --processes 2` on a packed panel, then `forecast` by two processes.
+
+From frame to first step is measured in this process, as the peers' is: `Panel.from_frame`, then `fit`. What training
+holds is that of the whole tree of `mqcast fit`. A trajectory has the whole of its horizon in the loss and HISTORY real
+steps behind it. The backtest times `forecast` itself: both processes have imported, and opened the panel and the run.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+from versus import HIDDEN, HISTORY, HORIZON, LEVELS, THREADS, Gauge, backtest, options, report
+
+from mqcast import Panel, Schema
+from mqcast.config import RunConfig
+from mqcast.data.panel import pack
+from mqcast.forecast.predict import forecast
+from mqcast.run import Run
+from mqcast.train.loop import fit
+from mqcast.train.records import Step
+
+SCHEMA = Schema(freq="h", static=("unique_id",), calendar=("hour_of_day", "day_of_week"))
+
+
+def tables(args) -> dict[str, dict]:
+    window = {"horizon": HORIZON, "history": HISTORY, "min_history": HISTORY, "partial_horizon": False}
+    model = {"model": args.model, "hidden_dim": HIDDEN, "lookback": HISTORY - 1, "quantiles": list(LEVELS)}
+    found = {"window": window, "model": model, "train": {"patience": "none"}}
+    for change in args.change:
+        name, _, value = change.partition("=")
+        table, _, setting = name.partition(".")
+        found[table][setting] = json.loads(value)
+    return found
+
+
+def first_steps(path: str, settings: dict, folder: Path) -> tuple[float, float]:
+    """Seconds from a frame in memory to the end of the first step, and those of a later step, in one process."""
+    frame, ends = pl.read_parquet(path), []
+
+    def listen(record) -> None:
+        if isinstance(record, Step):
+            ends.append(time.perf_counter())
+
+    few = settings | {"train": settings["train"] | {"max_steps": 3}}
+    began = time.perf_counter()
+    fit(Panel.from_frame(frame, SCHEMA), RunConfig(**few), folder, listeners=(listen,))
+    return ends[0] - began, ends[-1] - ends[-2]
+
+
+def train(panel: Path, run: Path, settings: dict, steps: int, skipped: int) -> dict:
+    """Trajectories a second after the first steps, and the most memory that the processes held."""
+    timed = {"log_every": 1, "max_steps": steps}
+    changes = [
+        f"{table}.{name}={json.dumps(value)}"
+        for table, values in (settings | {"train": settings["train"] | timed}).items()
+        for name, value in values.items()
+    ]
+    command = [sys.executable, "-m", "mqcast", "fit", panel, run, "--processes", THREADS, "--json"]
+    command += [part for change in changes for part in ("--set", change)]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with Gauge(process.pid) as gauge:
+        _, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(errors)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    told = [line for line in lines if line["record"] == "step"][skipped - 1 :]
+    spent, made = (told[-1][key] - told[0][key] for key in ("seconds", "trajectories"))
+    return {
+        "trajectories_per_second": made / spent,
+        "steps": len(told) - 1,
+        "train_s": spent,
+        "trajectories_a_step": made / (len(told) - 1),
+        "peak_mb": gauge.peak_mb,
+    }
+
+
+class Forecasters:
+    """Processes that wait for cutoffs on a line of their input and say the seconds that `forecast` took."""
+
+    def __init__(self, run: Path, panel: Path, out: Path):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        group = {"WORLD_SIZE": THREADS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+        self.processes = []
+        for rank in range(THREADS):
+            where = os.environ | {
+                key: str(value) for key, value in (group | {"RANK": rank, "LOCAL_RANK": rank}).items()
+            }
+            command = [sys.executable, __file__, "--forecaster", str(run), str(panel), str(out)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self.processes.append(subprocess.Popen(command, env=where, **pipes))
+        self._hear()
+
+    def _hear(self) -> None:
+        for process in self.processes:
+            if not process.stdout.readline():
+                raise SystemExit("a process that was to forecast has ended")
+
+    def __call__(self, first: datetime, last: datetime) -> None:
+        for process in self.processes:
+            process.stdin.write(f"{first.isoformat()} {last.isoformat()}\n")
+            process.stdin.flush()
+        self._hear()
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.stdin.close()
+            process.wait()
+
+
+def forecaster(run: str, panel: str, out: str) -> None:
+    """One of the processes; torch's own threads are left alone by OMP_NUM_THREADS."""
+    trained, data = Run.open(run), Panel.open(panel)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        first, last = line.split()
+        forecast(trained, data, out, first=first, last=last)
+        print("done", flush=True)
+
+
+def main() -> None:
+    args = options()
+    settings = tables(args)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        began, a_step = first_steps(args.path, settings, scratch / "first")
+        steps = args.skip_steps + max(4, round(args.train_seconds * THREADS / a_step))
+        packed = time.perf_counter()
+        pack(args.path, scratch / "panel", SCHEMA)
+        packed = time.perf_counter() - packed
+        figures = train(scratch / "panel", scratch / "run", settings, steps, args.skip_steps)
+        last = Panel.open(scratch / "panel")
+        end = datetime(1970, 1, 1) + timedelta(microseconds=last.span[1]) - timedelta(hours=HORIZON)
+        out, num_series = scratch / "forecasts.parquet", last.num_series
+        forecasters = Forecasters(scratch / "run", scratch / "panel", out)
+
+        def roll(cutoffs: int) -> int:
+            out.unlink(missing_ok=True)
+            forecasters(end - timedelta(hours=cutoffs - 1), end)
+            found = pl.scan_parquet(out).select(pl.len()).collect().item()
+            assert found == cutoffs * num_series * HORIZON, found
+            return found // HORIZON
+
+        rolled = backtest(roll, args.cutoffs, args.backtest_seconds)
+        forecasters.close()
+    packages = ("mqcast", "torch", "numpy", "polars")
+    report(packages, {**settings, "processes": THREADS, "pack_s": packed}, {"first_step_s": began}, figures, rolled)
+
+
+if len(sys.argv) > 1 and sys.argv[1] == "--forecaster":
+    forecaster(*sys.argv[2:])
+else:
+    main()
