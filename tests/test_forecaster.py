@@ -1,5 +1,6 @@
 """The Forecaster: sklearn's manners, pandas and polars, new history, new items, other plans, and what is on disk."""
 
+import datetime as dt
 import json
 import pickle
 from functools import cache
@@ -21,6 +22,7 @@ from sklearn.utils.estimator_checks import (
 from mqcast import Forecaster, Panel, Schema
 from mqcast.config import RunConfig, WindowConfig
 from mqcast.datasets import World, lognormal_world
+from mqcast.defaults import settings_for
 from mqcast.errors import (
     ArtifactError,
     ConfigError,
@@ -421,3 +423,21 @@ def test_bad_frames_are_told_when_forecasting():
         made.predict(
             w.frame.filter((pl.col("unique_id") != "item_000004") | (pl.col("ds") < w.frame["ds"].unique().sort()[40]))
         )
+
+
+@pytest.mark.parametrize(
+    ("demand", "is_in_logarithms"),
+    [
+        (lambda rng, closed: rng.gamma(4, 500, len(closed)), True),
+        (lambda rng, closed: np.where(closed, 0, rng.gamma(4, 500, len(closed))), False),  # shut on Sundays
+        (lambda rng, closed: rng.poisson(1.2, len(closed)), True),  # often nothing, but never by plan
+        (lambda rng, closed: rng.normal(0, 1, len(closed)), False),
+        (lambda rng, closed: np.zeros(len(closed)), True),
+    ],
+    ids=["many", "closings", "few", "negative", "none"],
+)
+def test_demand_is_taken_in_logarithms_unless_it_has_closings_or_is_negative(demand, is_in_logarithms):
+    days = pl.datetime_range(dt.datetime(2024, 1, 1), dt.datetime(2024, 7, 31), "1d", eager=True)
+    y = demand(np.random.default_rng(0), (days.dt.weekday() == 7).to_numpy())
+    panel = Panel.from_frame(pl.DataFrame({"unique_id": "a", "ds": days, "y": y.astype(float)}))
+    assert settings_for(panel, "mqt", 7, (0.5, 0.9)).scaling.log1p == is_in_logarithms

@@ -18,6 +18,7 @@ from mqcast.launch import num_cores
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
 TRAJECTORIES_A_STEP = 1024
+SAMPLE, CLOSINGS, FAR_FROM_NONE = 1_000_000, 0.02, 20  # values looked at; share of zeros; the least of other days
 
 
 def settings_for(
@@ -34,7 +35,7 @@ def settings_for(
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
     tables: dict[str, Any] = {
         "window": {"horizon": horizon, "history": lookback, "num_fcts": num_fcts, "batch_size": batch},
-        "scaling": {"by": "recent", "log1p": bool(np.nanmin(panel.target) >= 0)},
+        "scaling": {"by": "recent", "log1p": _is_proportional(panel)},
         "model": {
             "model": model,
             "quantiles": quantiles,
@@ -78,6 +79,18 @@ def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict
             f"config is a {type(config).__name__}; give a TOML file, a RunConfig or a dictionary of tables"
         )
     return dict(config)
+
+
+def _is_proportional(panel: Panel) -> bool:
+    """Does demand vary by factors? Not where it may be negative, nor where it is 0 on planned days and large on others.
+
+    In logarithms a closed day is so far from all others that what happens on these is small beside it.
+    """
+    if np.nanmin(panel.target) < 0:
+        return False
+    y = panel.target[:: max(1, len(panel.target) // SAMPLE)]
+    sold, num_none = y[y > 0], int((y == 0).sum())
+    return num_none <= CLOSINGS * (num_none + len(sold)) or len(sold) == 0 or np.quantile(sold, 0.05) <= FAR_FROM_NONE
 
 
 def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from mqcast.model.position import reach_of
 from mqcast.run import Run
 from mqcast.train.distributed import joined
 
-ROWS_A_SHARD = 2**20
+ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
 WINDOWS_AT_A_TIME = 16
 
 
@@ -129,9 +129,11 @@ def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, sile
     begin = end if first is None else begin
     if begin is not None and begin > end:
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
-    if begin == end:
-        window = window.replace(num_fcts=1)
     plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False, silence=silence)
+    num_cutoffs = int(plan.last_fct.max() - plan.first_fct.min()) + 1
+    if num_cutoffs < window.num_fcts:  # windows no longer than need be
+        window = window.replace(num_fcts=num_cutoffs)
+        plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False, silence=silence)
     panel.require_future(window.horizon, plan.last_fct, plan.series)
     _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
     return plan
@@ -163,9 +165,12 @@ def context_of(model: ModelConfig, horizon: int) -> int:
 
 
 def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
-    """Neighbouring series, with at most about ROWS_A_SHARD rows of forecasts; the same for any number of processes."""
-    longest = int((plan.last_fct - plan.first_fct).max()) + 1
-    size = max(1, ROWS_A_SHARD // (longest * plan.config.horizon))
+    """Neighbouring series, with at most about ROWS_A_SHARD rows of forecasts; the same for any number of processes.
+
+    Enough of them that several processes have something to do, unless they would be very small.
+    """
+    rows = (int((plan.last_fct - plan.first_fct).max()) + 1) * plan.config.horizon
+    size = max(1, min(ROWS_A_SHARD // rows, max(-(-panel.num_series // NUM_SHARDS), LEAST_ROWS_A_SHARD // rows)))
     return [range(i, min(i + size, panel.num_series)) for i in range(0, panel.num_series, size)]
 
 
