@@ -426,18 +426,19 @@ def test_bad_frames_are_told_when_forecasting():
 
 
 @pytest.mark.parametrize(
-    ("demand", "is_in_logarithms"),
+    ("demand", "by", "log1p"),
     [
-        (lambda rng, closed: rng.gamma(4, 500, len(closed)), True),
-        (lambda rng, closed: np.where(closed, 0, rng.gamma(4, 500, len(closed))), False),  # shut on Sundays
-        (lambda rng, closed: rng.poisson(1.2, len(closed)), True),  # often nothing, but never by plan
-        (lambda rng, closed: rng.normal(0, 1, len(closed)), False),
-        (lambda rng, closed: np.zeros(len(closed)), True),
+        (lambda rng, closed: rng.gamma(4, 500, len(closed)), "recent", True),
+        (lambda rng, closed: np.where(closed, 0, rng.gamma(4, 500, len(closed))), "series", False),  # shut on Sundays
+        (lambda rng, closed: rng.poisson(1.2, len(closed)), "recent", True),  # often nothing, but never by plan
+        (lambda rng, closed: rng.normal(0, 1, len(closed)), "recent", False),
+        (lambda rng, closed: np.zeros(len(closed)), "recent", True),
     ],
     ids=["many", "closings", "few", "negative", "none"],
 )
-def test_demand_is_taken_in_logarithms_unless_it_has_closings_or_is_negative(demand, is_in_logarithms):
+def test_demand_is_taken_in_logarithms_unless_it_has_closings_or_is_negative(demand, by, log1p):
     days = pl.datetime_range(dt.datetime(2024, 1, 1), dt.datetime(2024, 7, 31), "1d", eager=True)
     y = demand(np.random.default_rng(0), (days.dt.weekday() == 7).to_numpy())
     panel = Panel.from_frame(pl.DataFrame({"unique_id": "a", "ds": days, "y": y.astype(float)}))
-    assert settings_for(panel, "mqt", 7, (0.5, 0.9)).scaling.log1p == is_in_logarithms
+    scaling = settings_for(panel, "mqt", 7, (0.5, 0.9)).scaling
+    assert (scaling.by, scaling.log1p) == (by, log1p)

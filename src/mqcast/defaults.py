@@ -35,7 +35,7 @@ def settings_for(
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
     tables: dict[str, Any] = {
         "window": {"horizon": horizon, "history": lookback, "num_fcts": num_fcts, "batch_size": batch},
-        "scaling": {"by": "recent", "log1p": _is_proportional(panel)},
+        "scaling": _scaling(panel),
         "model": {
             "model": model,
             "quantiles": quantiles,
@@ -81,16 +81,19 @@ def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict
     return dict(config)
 
 
-def _is_proportional(panel: Panel) -> bool:
-    """Does demand vary by factors? Not where it may be negative, nor where it is 0 on planned days and large on others.
+def _scaling(panel: Panel) -> dict[str, Any]:
+    """Changes from a recent level, in logarithms unless demand may be negative.
 
-    In logarithms a closed day is so far from all others that what happens on these is small beside it.
+    Not where it is 0 on planned days and large on others: in logarithms a closed day is so far from the others that
+    what happens on these is small beside it, and a recent level would fall with every closed day.
     """
     if np.nanmin(panel.target) < 0:
-        return False
+        return {"by": "recent", "log1p": False}
     y = panel.target[:: max(1, len(panel.target) // SAMPLE)]
     sold, num_none = y[y > 0], int((y == 0).sum())
-    return num_none <= CLOSINGS * (num_none + len(sold)) or len(sold) == 0 or np.quantile(sold, 0.05) <= FAR_FROM_NONE
+    if num_none > CLOSINGS * (num_none + len(sold)) and len(sold) and np.quantile(sold, 0.05) > FAR_FROM_NONE:
+        return {"by": "series", "log1p": False}
+    return {"by": "recent", "log1p": True}
 
 
 def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
