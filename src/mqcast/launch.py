@@ -14,6 +14,8 @@ KEEP_PAGES = {  # what malloc has got from the system it keeps: else a tenth of 
     "MALLOC_MMAP_THRESHOLD_": 2**25,
     "MALLOC_TRIM_THRESHOLD_": 2**31 - 1,
 }
+# Read when torch loads. Threads that spin while they wait cost many times their work once another process is busy.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
 
 
