@@ -425,6 +425,11 @@ def test_bad_frames_are_told_when_forecasting():
         )
 
 
+def test_a_horizon_longer_than_all_series_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"horizon is 5000, but no series has more than \d+ rows; forecast fewer"):
+        settings_for(fitted().panel_, "mqt", 5000, (0.5, 0.9))
+
+
 @pytest.mark.parametrize(
     ("demand", "by", "log1p"),
     [

@@ -28,6 +28,8 @@ def settings_for(
     length = int(np.median(np.diff(panel.offsets)))
     if length < 3:
         raise ConfigError(f"most series have {length} rows, from which nothing can be learnt; give more history")
+    if horizon >= (longest := int(np.diff(panel.offsets).max())):
+        raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
     season = season_of(panel.axis.frequency)
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
