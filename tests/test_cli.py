@@ -24,7 +24,7 @@ def file(sales, tmp_path):
 
 
 def test_the_version_is_printed():
-    assert run("version").stdout.strip() == mqcast.__version__
+    assert run("version").stdout.strip() == run("--version").stdout.strip() == mqcast.__version__
 
 
 def test_every_verb_explains_itself_with_an_example():

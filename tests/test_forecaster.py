@@ -25,6 +25,7 @@ from mqcast.datasets import World, lognormal_world
 from mqcast.defaults import settings_for
 from mqcast.errors import (
     ArtifactError,
+    ColumnTypeError,
     ConfigError,
     DataError,
     KnownValuesError,
@@ -447,3 +448,30 @@ def test_demand_is_taken_in_logarithms_unless_it_has_closings_or_is_negative(dem
     panel = Panel.from_frame(pl.DataFrame({"unique_id": "a", "ds": days, "y": y.astype(float)}))
     scaling = settings_for(panel, "mqt", 7, (0.5, 0.9)).scaling
     assert (scaling.by, scaling.log1p) == (by, log1p)
+
+
+def test_short_trainings_leave_their_warm_up():
+    panel = fitted().panel_
+    assert settings_for(panel, "mqt", HORIZON, (0.5, 0.9), {"train": {"max_steps": 20}}).train.warmup_steps == 2
+    said = {"train": {"max_steps": 20, "warmup_steps": 7}}
+    assert settings_for(panel, "mqt", HORIZON, (0.5, 0.9), said).train.warmup_steps == 7
+
+
+def test_a_plan_of_text_dates_or_of_unknown_series_is_refused():
+    plan = world().frame.filter(pl.col("y").is_null()).drop("y")
+    with pytest.raises(ColumnTypeError, match=r"the future's time column 'ds' holds String, not dates; parse it first"):
+        fitted().what_if(plan.with_columns(pl.col("ds").dt.to_string("%d/%m/%Y")))
+    known = world().static.head(1).with_columns(unique_id=pl.lit("zzzz"))
+    strange = plan.filter(unique_id=plan["unique_id"][0]).with_columns(unique_id=pl.lit("zzzz"))
+    with pytest.raises(DataError, match=r"series 'zzzz'.*the plan has 1 series that the other plan has not"):
+        fitted().what_if(pl.concat([plan, strange]), plan, static=known)
+
+
+def test_weights_that_were_changed_on_disk_are_refused(tmp_path):
+    folder = fitted().save(tmp_path / "model")
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ArtifactError, match="its weights are not those that were saved"):
+        Forecaster.load(folder).predict()

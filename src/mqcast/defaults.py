@@ -50,7 +50,6 @@ def settings_for(
         "train": {
             "learning_rate": 3e-3,
             "schedule": "cosine",
-            "warmup_steps": min(100, steps // 10),
             "patience": None,
             "max_steps": steps,
             "max_epochs": 1_000_000,
@@ -64,6 +63,8 @@ def settings_for(
             if tables.get(table, {}).get(name, value) != value and name in ("horizon", "quantiles", "model"):
                 raise ConfigError(f"config says {table}.{name} = {value!r}; say it to the Forecaster: {name}={value!r}")
         tables[table] = tables.get(table, {}) | dict(said)
+    if "warmup_steps" not in (changes or {}).get("train", {}) and (most := tables["train"]["max_steps"]):
+        tables["train"]["warmup_steps"] = min(100, most // 10)
     return RunConfig(**tables)
 
 

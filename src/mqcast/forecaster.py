@@ -23,7 +23,7 @@ from mqcast.data.schema import Schema
 from mqcast.data.windows import as_time
 from mqcast.defaults import MODELS, settings_for, tables_of
 from mqcast.durable import fsync, write_file
-from mqcast.errors import ArtifactError, ConfigError, NotFittedError
+from mqcast.errors import ArtifactError, ConfigError, DataError, NotFittedError
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.version import __version__
@@ -238,7 +238,15 @@ class Forecaster:
         theirs, _ = self._panel(frame, baseline, static, events)
         schema, levels = ours.schema, [f"q{level:g}" for level in self.quantiles]
         keys = [schema.id, "cutoff", schema.time, "horizon"]
-        both = self._forecast(ours).join(self._forecast(theirs), on=keys, suffix="_baseline", maintain_order="left")
+        mine, baselines = self._forecast(ours), self._forecast(theirs)
+        if strange := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
+            raise DataError(
+                f"the plan has {len(strange)} series that the other plan has not",
+                "check their ids; new items are forecast by predict(future=…)",
+                series=str(strange[0]),
+                column=schema.id,
+            )
+        both = mine.join(baselines, on=keys, suffix="_baseline", maintain_order="left")
         changes = [(pl.col(name) - pl.col(f"{name}_baseline")).alias(f"{name}_change") for name in levels]
         return dress.wear(both.with_columns(changes), schema.id)
 

@@ -34,6 +34,7 @@ from mqcast.model.networks import Network
 from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 2
+DIGEST = "sha256"  # of the weights, in their file
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
 
 
@@ -189,10 +190,13 @@ class Run:
 
     def network(self) -> Network:
         """With the trained weights."""
-        network = self.new_network()
+        network, packed = self.new_network(), self._trained_weights()
         try:
-            network.load_state_dict(safetensors.torch.load(self._trained_weights()))
-        except (SafetensorError, RuntimeError) as error:
+            weights = safetensors.torch.load(packed)
+            if _said_digest(packed) not in (None, _digest(weights)):
+                raise ValueError("its weights are not those that were saved")
+            network.load_state_dict(weights)
+        except (SafetensorError, RuntimeError, ValueError) as error:
             raise _damaged(self.folder / "model.safetensors", error) from None
         return network.eval()
 
@@ -206,8 +210,21 @@ class Run:
             raise _damaged(path, error) from None
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:
-        packed = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in weights.items()})
-        write_file(self.folder / "model.safetensors", packed)
+        weights = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
+        write_file(self.folder / "model.safetensors", safetensors.torch.save(weights, {DIGEST: _digest(weights)}))
+
+
+def _digest(weights: dict[str, torch.Tensor]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(name.encode() + weights[name].numpy().tobytes())
+    return found.hexdigest()
+
+
+def _said_digest(packed: bytes) -> str | None:
+    """What a file of weights says of itself; older ones say nothing."""
+    header = json.loads(packed[8 : 8 + int.from_bytes(packed[:8], "little")])
+    return header.get("__metadata__", {}).get(DIGEST)
 
 
 def exists(folder: Path) -> bool:

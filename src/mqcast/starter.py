@@ -9,7 +9,7 @@ from mqcast.config import RunConfig, Settings
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.defaults import settings_for
-from mqcast.errors import MissingColumnError, MqcastError
+from mqcast.errors import DataError, MissingColumnError, MqcastError
 
 IDS = ("unique_id", "item_id", "series_id", "sku", "store", "item", "id", "ts_id")
 TIMES = ("ds", "date", "timestamp", "week", "time", "day", "month", "datetime")
@@ -47,6 +47,8 @@ def look_at(data: pl.LazyFrame, id: str | None, time: str | None, target: str | 
             raise MissingColumnError(f"no column {name!r} to be the {role}; there are {', '.join(types)}")
     ids = data.select(names["id"]).unique().sort(names["id"]).head(MOST_SERIES).collect()
     rows = data.join(ids.lazy(), on=names["id"], how="semi").collect()
+    if rows.is_empty():
+        raise DataError("there is not one row", "look at data that have some", column=names["target"])
     others = [name for name in types if name not in names.values()]
     counts = rows.group_by(names["id"]).agg(pl.col(others).drop_nulls().n_unique()) if others else rows
     ahead = rows.filter(pl.col(names["target"]).is_null())

@@ -45,9 +45,20 @@ Model = Annotated[str | None, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn o
 Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def _options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
-    pass  # read by `main`, which has to know it when parsing itself fails
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass  # debug is read by `main`, which has to know it when parsing itself fails
 
 
 @app.command()

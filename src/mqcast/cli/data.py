@@ -73,9 +73,9 @@ def init_command(
     """
     from mqcast.starter import look_at, starter_toml
 
+    open_source(frame)  # says what is wrong with a file, if something is
     if out.exists():
         raise ArtifactError(f"{out} exists already; name another with --out, or remove it")
-    open_source(frame)  # says what is wrong with a file, if something is
     look = look_at(pl.scan_parquet(frame), id, time, target)
     write_file(out, starter_toml(look, horizon, frame))
     tell(

@@ -10,7 +10,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_text
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.errors import DataError, MissingColumnError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError
 
 
 def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
@@ -53,6 +53,10 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
 def _plan(future: Any, schema: Schema) -> pl.DataFrame:
     wanted = [schema.id, schema.time, *schema.known]
     table = _read(future, wanted, schema, "the future")
+    if not table.schema[schema.time].is_temporal():
+        raise ColumnTypeError(
+            f"the future's time column {schema.time!r} holds {table.schema[schema.time]}, not dates; parse it first"
+        )
     return table.select(wanted)
 
 
