@@ -13,9 +13,10 @@ from report_samples import HORIZON, forecasts, inside, panel, sources, trained, 
 from mqcast.report import explorer as explorer_module
 from mqcast.report.explorer import explorer_of
 from mqcast.report.page import MOST_PAGE_BYTES, in_script
+from mqcast.report.sections import _interval
 from mqcast.report.sources import Sources
 from mqcast.report.style import plain, shortened
-from mqcast.report.summary import findings_of
+from mqcast.report.summary import Excess, findings_of
 from mqcast.report.write import write_report
 
 HOSTILE = [
@@ -223,3 +224,12 @@ def test_several_runs_are_side_by_side(tmp_path):
     assert "Settings of low" in words
     assert inside(text, "items")["models"] == ["good", "high", "low"]
     assert set(inside(text, "items")["items"][0]["attention"]) == {"0", "2"}
+
+
+def test_a_forecaster_that_never_moves_is_not_called_the_calmest():
+    still = Excess("naive", 0.5, 0.0, 0.0, 0.0, "moves for good reason", turns=0.0, targets=9)
+    vague = Excess("zeros", 0.5, 0.0, 0.0, 0.0, "says little: 14% announced 0", turns=2.0, targets=9)
+    calm = Excess("mqt", 0.5, 0.004, 0.001, 0.007, "over-reacts", turns=3.0, targets=9)
+    assert not _interval(still, 0.0).best
+    assert not _interval(vague, 0.0).best
+    assert _interval(calm, 0.004).best

@@ -113,7 +113,7 @@ def _answer(findings: Findings) -> Section:
         rows.append(cells)
     reading = (
         "Risk is 2 Σ quantile loss / Σ demand: lower is better; a relative risk below 1 beats "
-        f"{_name(findings.baseline)}. V is excess volatility: best near 0, where one that never moves is too. The "
+        f"{_name(findings.baseline)}. V is excess volatility: best near 0 (one that never moves is no contender). The "
         "share of demand at or below (≤) a quantile should be its level. ★ marks the best."
     )
     notes = (
@@ -369,14 +369,19 @@ def _calmest(findings: Findings, level: float) -> float | None:
     sizes = [
         abs(one.excess)
         for one in findings.excess
-        if one.level == level and one.model != findings.oracle and one.excess is not None
+        if one.level == level and one.model != findings.oracle and one.excess is not None and _contends(one)
     ]
     return min(sizes) if len(sizes) > 1 else None
+
+
+def _contends(one: Excess) -> bool:
+    """Not one that never changes its mind, nor one whose V says little."""
+    return bool(one.turns) and not one.reading.startswith("says little")
 
 
 def _interval(one: Excess, calmest: float | None) -> Cell:
     if one.excess is None:
         return Cell("-")
     interval = "" if one.lo is None or one.hi is None else f" ({one.lo:.3f} to {one.hi:.3f})"
-    best = calmest is not None and f"{abs(one.excess):.3f}" == f"{calmest:.3f}"
+    best = calmest is not None and _contends(one) and f"{abs(one.excess):.3f}" == f"{calmest:.3f}"
     return Cell(f"{one.excess + 0:.3f}{interval}".replace("-0.000", "0.000"), abs(one.excess), best)

@@ -4,7 +4,12 @@
   const figures = JSON.parse(byId("figures").textContent);
   const data = JSON.parse(byId("items").textContent);
   const PALETTE = ["#2f7ebc", "#d9690f", "#12936b", "#b05fa0", "#b58900", "#49a5e0", "#7d8590", "#c0392b"];
-  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  const CONFIG = {
+    responsive: true,
+    displaylogo: false,
+    displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // else it would cover titles all the time
+    modeBarButtonsToRemove: ["lasso2d", "select2d"],
+  };
 
   // -- figures: drawn when they come into view, in the colours of the page ----------------------------------------------
 
