@@ -180,3 +180,15 @@ def test_without_mlflow_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match=r"pip install mqcast\[track\]"):
         MlflowTracker(CONFIG, "first")
+
+
+def test_a_log_has_a_line_a_tenth_of_the_way(caplog):
+    caplog.set_level("INFO", logger="mqcast.train")
+    listen = LogLines()
+    listen(Begin(100, 400))
+    for step in range(101, 401):
+        listen(Step(step, 0, 0.25, 1e-3, 1.0, 10 * step, step / 10))
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        f"step {n} of 400" for n in range(120, 401, 40)
+    ]
+    assert caplog.records[0].message == "step 120 of 400, 12 s: loss 0.2500"

@@ -102,13 +102,21 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 class LogLines:
-    """Messages and one line an epoch, to the logger `mqcast.train`."""
+    """Messages, one line an epoch and one a tenth of the way, to the logger `mqcast.train`."""
+
+    def __init__(self) -> None:
+        self.total, self.tenths = 0, 0
 
     def __call__(self, record: Record) -> None:
         if isinstance(record, Message):
             logger.info(record.text)
+        elif isinstance(record, Begin):
+            self.total, self.tenths = record.total_steps, 10 * record.step // max(record.total_steps, 1)
         elif isinstance(record, Epoch):
             logger.info(summary(record))
+        elif self.total and (tenths := 10 * record.step // self.total) > self.tenths:
+            self.tenths = tenths
+            logger.info(f"step {record.step:,} of {self.total:,}, {record.seconds:.0f} s: loss {record.loss:.4f}")
 
 
 class ProgressBar:
@@ -150,10 +158,10 @@ class ProgressBar:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[tuple[Listener, ...]]:
-    """A bar in a terminal or notebook that is gone when training is done; nothing elsewhere."""
+    """A bar in a terminal or notebook that is gone when training is done; elsewhere lines to the logger."""
     console = Console(stderr=True)
     if quiet or not (console.is_terminal or console.is_jupyter):
-        yield ()
+        yield () if quiet else (LogLines(),)
         return
     bar = ProgressBar(console, tells_epochs=False)
     try:
