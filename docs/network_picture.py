@@ -96,7 +96,8 @@ def run(panel: Panel) -> Run:
     with torch.no_grad():
         network(batch)
     num_windows, num_steps = batch.loc.shape
-    sizes = {"B": num_windows, "H": network.horizon, "T": num_steps, "Q": len(config.quantiles), "R": network.reach}
+    sizes = {"B": num_windows, "H": network.horizon, "T": num_steps, "U": num_steps + network.horizon - 1}
+    sizes |= {"Q": len(config.quantiles), "R": network.reach}
     return Run(sizes, columns, modules, num_parameters(network), config.quantiles)
 
 
@@ -265,10 +266,10 @@ class Diagram(Canvas):
         """A cell and the block around it, in one frame."""
         self.rect(240, y, 356, 190, fill="none", stroke=colour)
         name, symbol, caption = cell
-        self.wide(248, y + 8, 340, symbol, colour, name, caption, "B H T D")
+        self.wide(248, y + 8, 340, symbol, colour, name, caption, "B U H D")
         self.line((418, y + 86), (418, y + 104), colour=colour)
         name, symbol = block
-        self.wide(248, y + 104, 340, symbol, colour, name, "adds its query, then layer norm", "B H T D")
+        self.wide(248, y + 104, 340, symbol, colour, name, "adds its query, then layer norm", "B U H D")
 
 
 def cell_width(axis: str) -> int:
@@ -367,7 +368,7 @@ def draw_decoder(picture: Diagram) -> None:
     picture.text(middle + 8, 560, "*c*_{t,h}", C, 13)
     given = "*c*^{a}_{t}, *c*_{t,h}, *c\u0303*_{t,h}, *r*_{t+h}"
     caption = f"*m*_{{L}}({given}), with the same weights for all *t* and *h*"
-    picture.wide(26, 824, 570, "*ŷ*_{t+h}", INK, "local", caption, "B H T Q")
+    picture.wide(26, 824, 570, "*ŷ*_{t+h}", INK, "local", caption, "B U H Q")
     levels = ", ".join(f"{level:g}" for level in picture.ran.quantiles)
     picture.line((agnostic, 902), (agnostic, 936), colour=INK)
     picture.text(agnostic + 14, 934, f"quantiles {levels} of *y*_{{t+1}} … *y*_{{t+H}}, at every creation time *t*")
@@ -439,6 +440,7 @@ def draw_axes(picture: Diagram) -> None:
         ("B", sizes["B"], "windows"),
         ("H", sizes["H"], "horizons *h*"),
         ("T", sizes["T"], "steps, each a creation time *t*"),
+        ("U", sizes["U"], "targets *u* = *t* + *h*"),
         ("Q", sizes["Q"], "quantiles"),
         ("R", sizes["R"], "steps of calendar beyond each end"),
         ("D", "", "channels"),
