@@ -22,7 +22,7 @@ from mqcast.errors import ArtifactError, ConfigError
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
     items: Annotated[int, typer.Option(help="How many items to simulate.", min=2)] = 400,
-    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 800,
+    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 600,
     seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
     as_json: AsJson = False,
 ) -> None:
