@@ -1,5 +1,7 @@
 """One process a core: on a CPU that beats one process with a thread a core. No torch."""
 
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -10,10 +12,7 @@ import time
 from types import FrameType
 
 PARENT = "MQCAST_PARENT"
-KEEP_PAGES = {  # what malloc has got from the system it keeps: else a tenth of a training step goes into page faults
-    "MALLOC_MMAP_THRESHOLD_": 2**25,
-    "MALLOC_TRIM_THRESHOLD_": 2**31 - 1,
-}
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 # Read when torch loads. Threads that spin while they wait cost many times their work once another process is busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
@@ -36,6 +35,14 @@ def was_restarted() -> bool:
 def num_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_pages() -> None:
+    """Let malloc keep what it has got from the system, where that is glibc: a step allocates the same again and again."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**25)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def leave_with_parent() -> None:
@@ -84,7 +91,6 @@ def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "OMP_NUM_THREADS": 1,
-        **KEEP_PAGES,
     }
     environments = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
     command = [sys.executable, "-m", "mqcast", *arguments]

@@ -17,7 +17,7 @@ from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.defaults import settings_for
 from mqcast.errors import ConfigError, Interrupted, MqcastError
-from mqcast.launch import is_first, is_worker, leave_with_parent, num_cores, run_processes
+from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes
 from mqcast.version import __version__
 
 app = typer.Typer(
@@ -161,6 +161,7 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 def main() -> None:
     """Run the command line; an error of ours is one line and exit code 2. Of several processes the first one speaks."""
     debug = "--debug" in sys.argv
+    keep_pages()
     try:
         app()
     except MqcastError as error:
