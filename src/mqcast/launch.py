@@ -38,7 +38,7 @@ def num_cores() -> int:
 
 
 def keep_pages() -> None:
-    """Let malloc keep what it has got from the system, where that is glibc: a step allocates the same again and again."""
+    """Let malloc, where it is glibc's, keep what it has got from the system: each step allocates the same again."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)
