@@ -9,7 +9,7 @@ from mqcast.config import RunConfig, Settings
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.defaults import settings_for
-from mqcast.errors import DataError, MissingColumnError, MqcastError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
 
 IDS = ("unique_id", "item_id", "series_id", "sku", "store", "item", "id", "ts_id")
 TIMES = ("ds", "date", "timestamp", "week", "time", "day", "month", "datetime")
@@ -45,6 +45,10 @@ def look_at(data: pl.LazyFrame, id: str | None, time: str | None, target: str | 
     for role, name in names.items():
         if name not in types:
             raise MissingColumnError(f"no column {name!r} to be the {role}; there are {', '.join(types)}")
+    if names["target"] not in numbers:
+        raise ColumnTypeError(
+            f"the target {names['target']!r} holds {types[names['target']]}, not numbers; name another"
+        )
     ids = data.select(names["id"]).unique().sort(names["id"]).head(MOST_SERIES).collect()
     rows = data.join(ids.lazy(), on=names["id"], how="semi").collect()
     if rows.is_empty():
