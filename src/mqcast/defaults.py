@@ -13,7 +13,6 @@ from mqcast.config import RunConfig, Settings
 from mqcast.data.frequency import DAY, season_of
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError
-from mqcast.launch import num_cores
 
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
@@ -53,7 +52,6 @@ def settings_for(
             "patience": None,
             "max_steps": steps,
             "max_epochs": 1_000_000,
-            "num_threads": num_cores(),
         },
     }
     for table, said in (changes or {}).items():

@@ -13,8 +13,6 @@ from types import FrameType
 
 PARENT = "MQCAST_PARENT"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-# Read when torch loads. Threads that spin while they wait cost many times their work once another process is busy.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
 
 

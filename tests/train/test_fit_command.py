@@ -152,4 +152,6 @@ def test_a_killed_process_takes_the_others_with_it_and_is_told(place):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGKILL, err
     assert "one of 2 processes was ended by SIGKILL" in err
+    *spoken, _ = err.splitlines()  # the other one, unless it was ended before it could speak
+    assert all("has lost another one" in line or "saved in" in line for line in spoken), err
     assert "Traceback" not in err

@@ -98,10 +98,7 @@ def run_settings(tables: dict[str, Any], panel: Path, model: str | None, horizon
         return RunConfig(**tables)
     said = tables.get("model", {})
     levels = tuple(said.get("quantiles", (0.5, 0.9)))
-    fitted = settings_for(Panel.open(panel), model or said.get("model", "mqt"), horizon, levels, tables)
-    if tables.get("train", {}).get("num_threads"):
-        return fitted
-    return fitted.replace(train=fitted.train.replace(num_threads=1))  # a process a core
+    return settings_for(Panel.open(panel), model or said.get("model", "mqt"), horizon, levels, tables)
 
 
 def in_processes(wanted: int | None, device: str, most: int) -> None:
