@@ -41,6 +41,20 @@ class Neighbours(Settings):
         return tuple(f"{self.column}{offset:+d}" for offset in self.offsets)
 
 
+class Echo(Settings):
+    """How the target stood a fixed time ago beside the days around it, as a known column; at least a horizon ago.
+
+    log((1 + y) / (1 + mean of y around it)), at most 2 in size; 0 where nothing was seen, and a flag that says which.
+    """
+
+    ago: int = Field(ge=2, description="steps")
+    around: int = Field(default=28, ge=1, description="steps to either side")
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return f"echo{self.ago}", f"echo{self.ago}_seen"
+
+
 class Refit(Settings):
     """How training goes on before each window after the first."""
 
@@ -62,6 +76,7 @@ class Task(Settings):
     season: int = Field(ge=1, description="steps; errors are scaled by those of this season's naive forecast")
     zero_when: ZeroRule | None = None
     neighbours: tuple[Neighbours, ...] = ()
+    echoes: tuple[Echo, ...] = ()
     close_gaps: int | None = Field(
         default=None, ge=1, description="forecasting: rows before a gap move up to its end, by multiples of this"
     )
@@ -81,6 +96,8 @@ class Task(Settings):
             raise ValueError("rows need a table [columns] that says what they mean, with their freq")
         if 0.5 not in self.levels or list(self.levels) != sorted(set(self.levels)):
             raise ValueError("levels rise, and 0.5 is among them: it is judged by MASE and WAPE")
+        if any(echo.ago - echo.around < self.horizon for echo in self.echoes):
+            raise ValueError("an echo is known ahead if all of its steps are at least a horizon ago")
         return self
 
     @classmethod
@@ -138,7 +155,9 @@ class TaskData:
         schema = self.loaded.schema
         added = {name: part.column for part in self.task.neighbours for name in part.names}
         kinds = {name: schema.kinds[source] for name, source in added.items() if source in schema.kinds}
-        return schema.replace(known=(*schema.known, *added), kinds=schema.kinds | kinds)
+        echoes = [name for echo in self.task.echoes for name in echo.names]
+        kinds |= {echo.names[1]: "flag" for echo in self.task.echoes}
+        return schema.replace(known=(*schema.known, *added, *echoes), kinds=schema.kinds | kinds)
 
     @cached_property
     def dates(self) -> pl.Series:
@@ -184,7 +203,23 @@ class TaskData:
         if self.task.zero_when is not None:
             is_zero = self.task.zero_when.holds()
             both = both.with_columns(pl.when(~is_zero).then(self.target).alias(self.target))
-        return self._with_neighbours(both)
+        return self._with_echoes(self._with_neighbours(both))
+
+    def _with_echoes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        step, keys = self.dates[1] - self.dates[0], [self.id, self.time]
+        for echo in self.task.echoes:
+            width = (2 * echo.around + 1) * step
+            around = pl.col(self.target).rolling_mean_by(self.time, width).over(self.id)
+            before = rows.select(*keys, self.target, around.alias(" around"))
+            seen = before.select(self.id, pl.col(self.time) + echo.ago * step, self.target)
+            about = before.select(self.id, pl.col(self.time) + (echo.ago - echo.around) * step, " around")
+            both = seen.join(about, on=keys, how="left").select(
+                *keys, ((1 + pl.col(self.target)) / (1 + pl.col(" around"))).log().clip(-2, 2).alias(echo.names[0])
+            )
+            rows = rows.join(both, on=keys, how="left", maintain_order="left")
+            is_seen = pl.col(echo.names[0]).is_not_null()
+            rows = rows.with_columns(pl.col(echo.names[0]).fill_null(0.0), is_seen.cast(pl.Int8).alias(echo.names[1]))
+        return rows
 
     def _check_rule(self, past: pl.DataFrame) -> None:
         if (rule := self.task.zero_when) is None:
