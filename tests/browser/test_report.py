@@ -175,6 +175,19 @@ def test_a_phone_is_wide_enough(browser, plain_report):
     page.close()
 
 
+def test_on_paper_every_figure_is_as_wide_as_the_page_at_most(browser, plain_report):
+    page, complaints, _ = opened(browser, plain_report)
+    page.wait_for_selector(".plot .main-svg")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.getBoundingClientRect().right)"
+    page.wait_for_function(f"{widths}.length && Math.max(...{widths}) <= 670 + (innerWidth - 670) / 2")
+    assert len(page.pdf(format="A4")) > 10_000
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function(f"Math.max(...{widths}) > 1000")
+    assert complaints == []
+    page.close()
+
+
 def test_hostile_names_do_nothing_but_stand_there(browser, hostile_report):
     page, complaints, asked = opened(browser, hostile_report)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from report_samples import FIRST, HORIZON, LEVELS, forecasts, sources, world
 
-from mqcast import Schema, evaluate, volatility
+from mqcast import Panel, Schema, evaluate, volatility
 from mqcast.errors import ConfigError
 from mqcast.report import summary
 from mqcast.report.sections import lead_of
@@ -54,6 +54,17 @@ def test_slices_are_peaks_promotions_ramp_down_and_short_horizons():
     assert any(name.startswith("Peak: holiday_") for name in names)
     bare = findings_of(Sources.of(forecasts(), world().actuals))
     assert "Peaks: the 5 % of dates that sold most" in set(bare.slices["slice"])
+
+
+def test_of_a_flag_that_is_usual_the_days_without_it_are_told():
+    schema = world().schema.replace(known=(*world().schema.known, "open"))
+    week = pl.col("ds").dt.week()
+    frame = world().frame.with_columns(open=(week % 4 != 0).cast(pl.Int8))
+    found = sources(panel=Panel.from_frame(frame, schema, world().static, world().events))
+    slices = findings_of(found).slices
+    assert "Promotion: open" not in set(slices["slice"])
+    closed = forecasts()["good"].filter(week % 4 == 0).height
+    assert slices.filter(slice="Without: open", model="good")["rows"].to_list() == [closed]
 
 
 def test_of_many_items_a_sample_is_judged_and_the_headline_is_of_all(monkeypatch):

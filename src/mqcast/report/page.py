@@ -92,13 +92,14 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """All of a report. `left_out` says which parts are not there, and why."""
+    """All of a report. `warnings` come before everything; `left_out` says which parts are not there, and why."""
 
     title: str
     lead: Sequence[str]
     sections: Sequence[Section]
     explorer: str = "null"  # JSON
     left_out: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 def render(page: Page) -> str:

@@ -20,6 +20,7 @@ from mqcast.evaluation.tables import Actuals, Forecasts, Names, read_actuals, re
 
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own
+WITHOUT = "without "
 ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 
@@ -50,10 +51,14 @@ class Calendar:
 
     @cached_property
     def promotions(self) -> pl.DataFrame | None:
-        """unique_id, ds, and a column for each known flag; None without flags."""
+        """unique_id, ds, and a column for each known flag; None without flags.
+
+        Of a flag that most rows have, such as `open`, the rows that lack it are the special ones: `without open`.
+        """
         schema, rows = self.panel.schema, self.frames.rows
         flags = [name for name in schema.numbers("known") if rows[name].is_in([0.0, 1.0]).all()]
-        marked = {name: pl.col(name) == 1 for name in flags}
+        usual = {name for name in flags if rows[name].mean() > 0.5}  # type: ignore[operator]
+        marked = {f"{WITHOUT}{name}" if name in usual else name: pl.col(name) == (name not in usual) for name in flags}
         return rows.select(unique_id=schema.id, ds=schema.time, **marked) if flags else None
 
     @cached_property
@@ -207,8 +212,8 @@ class Sources:
             found.append(top_periods(self.actuals, 0.05, name="Peaks: the 5 % of dates that sold most"))
         if self.promotions is not None:
             flags = [name for name in self.promotions.columns if name not in KEYS]
-            named = self.promotions.rename({name: f"Promotion: {name}" for name in flags})
-            found.append(promotions(named, [f"Promotion: {name}" for name in flags]))
+            named = {name: f"Promotion: {name}".replace(f"Promotion: {WITHOUT}", "Without: ") for name in flags}
+            found.append(promotions(self.promotions.rename(named), list(named.values())))
         if self.horizon > 2:
             short = math.ceil(self.horizon / 4)
             found.append(short_horizons(short, name=f"Short horizons: 1 to {short}"))

@@ -69,7 +69,7 @@ def write_sources(
         explorer = explorer_of(sources, findings, seed, most)
         sections = sections_of(sources, findings, explorer, facts)
         left_out = missing_parts(sources, findings, explorer)
-        text = render(Page(title, [*lead_of(findings), *notes], sections, explorer.payload, left_out))
+        text = render(Page(title, lead_of(findings), sections, explorer.payload, left_out, notes))
         surplus = len(text.encode()) - MOST_PAGE_BYTES
         if surplus <= 0 or len(explorer.ids) == 1:
             break

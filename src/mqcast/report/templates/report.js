@@ -70,12 +70,14 @@
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
+    root.dataset.paper = "";  // so narrow that figures are drawn to fit
     [...waiting].forEach(drawWaiting);
     redraw();
   });
   addEventListener("afterprint", () => {
     if (before) root.dataset.theme = before;
     else delete root.dataset.theme;
+    delete root.dataset.paper;
     redraw();
   });
 
