@@ -195,6 +195,11 @@ def test_an_echo_is_what_was_sold_beside_the_days_around(data, folder):
     assert known.select("echo14", "echo14_seen").null_count().row(0) == (0, 0)
 
 
+def test_a_task_may_tell_less_of_the_date(data, folder):
+    assert data.schema.calendar is data.loaded.schema.calendar
+    assert data.task.replace(calendar=["day_of_week"]).load(folder).schema.calendar == ("day_of_week",)
+
+
 def test_a_gap_is_closed_by_whole_weeks_for_forecasting_alone(data):
     cutoff = data.cutoffs[0]
     known = data.known_at(cutoff)

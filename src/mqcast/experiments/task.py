@@ -75,6 +75,7 @@ class Task(Settings):
     levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     season: int = Field(ge=1, description="steps; errors are scaled by those of this season's naive forecast")
     zero_when: ZeroRule | None = None
+    calendar: tuple[str, ...] | None = Field(default=None, description="what of the date is told; the loader's if left out")
     neighbours: tuple[Neighbours, ...] = ()
     echoes: tuple[Echo, ...] = ()
     close_gaps: int | None = Field(
@@ -157,7 +158,8 @@ class TaskData:
         kinds = {name: schema.kinds[source] for name, source in added.items() if source in schema.kinds}
         echoes = [name for echo in self.task.echoes for name in echo.names]
         kinds |= {echo.names[1]: "flag" for echo in self.task.echoes}
-        return schema.replace(known=(*schema.known, *added, *echoes), kinds=schema.kinds | kinds)
+        calendar = schema.calendar if self.task.calendar is None else self.task.calendar
+        return schema.replace(known=(*schema.known, *added, *echoes), kinds=schema.kinds | kinds, calendar=calendar)
 
     @cached_property
     def dates(self) -> pl.Series:
