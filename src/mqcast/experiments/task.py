@@ -75,7 +75,7 @@ class Task(Settings):
     levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     season: int = Field(ge=1, description="steps; errors are scaled by those of this season's naive forecast")
     zero_when: ZeroRule | None = None
-    calendar: tuple[str, ...] | None = Field(default=None, description="what of the date is told; the loader's if left out")
+    calendar: tuple[str, ...] | None = Field(default=None, description="of the date; left out: the loader's")
     neighbours: tuple[Neighbours, ...] = ()
     echoes: tuple[Echo, ...] = ()
     close_gaps: int | None = Field(
