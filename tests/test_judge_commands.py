@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mqcast import Forecaster, Panel, evaluate, volatility
 from mqcast.cli import app
+from mqcast.cli.app import main
 from mqcast.datasets import lognormal_world
 from mqcast.errors import MqcastError
 
@@ -225,3 +226,12 @@ def test_mistakes_are_one_clear_line_and_write_nothing(arguments, says, home: Pa
     assert says in message
     assert "\n" not in message
     assert not list(tmp_path.iterdir())
+
+
+def test_a_remedy_is_said_as_the_option_that_it_is(home: Path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["mqcast", "evaluate", str(home / "rev.parquet"), str(home / "panel")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = capsys.readouterr().err
+    assert "--missing drop" in told
+    assert "missing=" not in told

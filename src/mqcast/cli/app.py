@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -165,10 +166,21 @@ def main() -> None:
         if debug:
             raise
         if is_first():
-            Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+            text = _escaped(_with_options(str(error)))
+            Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
         sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _with_options(text: str) -> str:
+    """What the command has as options, said as such: --missing drop for missing='drop'."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    command = next((commands[word] for word in sys.argv[1:] if word in commands), None)
+    names = {} if command is None else {option.name: option.opts[0] for option in command.params}
+    return re.sub(
+        r"\b(\w+)='([^']*)'", lambda found: f"{names[found[1]]} {found[2]}" if found[1] in names else found[0], text
+    )
 
 
 def _escaped(text: str) -> str:
