@@ -74,14 +74,14 @@ def write_forecasts(
         network.to(ranks.device)
         mine = ranks.share(len(shards))
         for i in mine:
-            file = folder / f"{i:06}.parquet"
+            file = folder / f"{i:06}.arrow"
             if not file.exists():
                 _write_shard(file, shard_frame(network, assemble, plan, shards[i], run.least))
             if on_progress is not None and ranks.is_first:
                 on_progress(i - mine.start + 1, len(mine))
         ranks.agree(1)  # all shards are there
         if ranks.is_first:
-            _merge([folder / f"{i:06}.parquet" for i in range(len(shards))], path)
+            _merge([folder / f"{i:06}.arrow" for i in range(len(shards))], path)
             shutil.rmtree(folder, ignore_errors=True)
         ranks.agree(1)
     return path
@@ -235,17 +235,24 @@ def _write_shard(file: Path, frame: pl.DataFrame) -> None:
     except OSError as error:
         raise cannot_write(file, error) from error
     packed = io.BytesIO()
-    frame.write_parquet(packed)
+    frame.write_ipc(packed, compat_level=pl.CompatLevel.oldest())
     write_file(file, packed.getvalue())
 
 
+def _shard(file: Path) -> pa.Table:
+    with pa.memory_map(str(file)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
 def _merge(files: list[Path], path: Path) -> None:
-    """All shards as one file, in their order."""
+    """All shards as one file, in their order. Quantiles hardly repeat: a dictionary of them would only take time."""
     draft = path.with_name(f".{path.name}.part")
     try:
-        with pq.ParquetWriter(draft, pq.read_schema(files[0])) as writer:
+        schema = _shard(files[0]).schema
+        repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
+        with pq.ParquetWriter(draft, schema, use_dictionary=repeated) as writer:  # type: ignore[arg-type]
             for file in files:
-                writer.write_table(pq.read_table(file))
+                writer.write_table(_shard(file))
         fsync(draft)
         draft.replace(path)
         fsync(path.absolute().parent)
