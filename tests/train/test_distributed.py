@@ -94,6 +94,7 @@ def folder(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_started_again_by_torchrun_and_ends_with_the_same_weights(tmp_path):
     alone = fit(sample_panel(), SETTINGS, tmp_path / "alone")
     torchrun(2, tmp_path / "run", restarts=1, KILL_RANK="1 5")

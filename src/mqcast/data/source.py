@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from mqcast.data.values import as_codes, as_microseconds, as_text
@@ -119,6 +118,8 @@ class ParquetSource:
     """Parquet files, streamed; sorted out of core by DuckDB where they are not sorted already."""
 
     def __init__(self, paths: Sequence[str | Path], what: str):
+        import pyarrow.dataset as pads  # slow to import
+
         self.what = what
         self.index_names: list[str] = []
         self._files = [file for path in paths for file in _parquet_files(path)]

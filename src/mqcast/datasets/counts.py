@@ -17,7 +17,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import betainc, gammaln
-from scipy.stats import nbinom
 
 from mqcast.datasets.world import (
     PROMOTIONS,
@@ -243,6 +242,8 @@ def _upper_bound(mixtures: np.ndarray, means: np.ndarray, r: float, level: float
     With δ = (1 - level) / 2, take the mean above which no mixture has more weight than δ, and its (1-δ)-quantile: there
     the distribution function is at least (1-δ)² > level.
     """
+    from scipy.stats import nbinom  # slow to import
+
     miss = (1 - level) / 2
     below = np.cumsum(mixtures, axis=1).min(axis=0) >= 1 - miss
     mean = means[np.argmax(below)] if below.any() else means[-1]
