@@ -335,6 +335,11 @@ def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):
     assert next(row for row in shown if row["by"] == "mqcast")["SQL"] == pytest.approx(expected["SQL"])
     record = json.loads((tmp_path / "shops_1D" / "records" / "shops_1D-seasonal-naive-0.json").read_text())
     assert record["metrics"] == pytest.approx(expected)
-    ran = CliRunner().invoke(app, ["reproduce", "score", task, str(done[0].folder), *options])
+    score = ["reproduce", "score", task, str(done[0].folder), "--results", str(tmp_path / "results")]
+    ran = CliRunner().invoke(app, [*score, *options])
     assert ran.exit_code == 0, ran.output
     assert {row["model"] for row in json.loads(ran.stdout)} == {"other", "forecasts, seed 0"}
+    record = json.loads((tmp_path / "results" / "shops_1D-forecasts-0.json").read_text())
+    (member,) = record["config"]["mean_of"]
+    assert record["cpu_seconds"] == member["cpu_seconds"] > 0
+    assert member["config"]["train"]["max_steps"] == 4

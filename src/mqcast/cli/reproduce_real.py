@@ -251,26 +251,26 @@ def score_command(
 
     Example: [bold]mqcast reproduce score rossmann_1D runs/rossmann_1D/mqt-0 runs/rossmann_1D/mqt-1 --data data[/bold]
     """
-    from mqcast.experiments.leaderboard import averaged, score_windows, task_name
+    from mqcast.experiments.leaderboard import averaged, member_of, score_windows, task_name
     from mqcast.experiments.record import Record
     from mqcast.experiments.scores import Grid, mean_scores
     from mqcast.experiments.task import Task
 
     said = Task.open(task)
-    loaded = said.load(data)
+    loaded, members = said.load(data), [member_of(path) for path in forecasts]
     frames = [pl.concat([pl.read_parquet(file) for file in _files(path)], how="vertical_relaxed") for path in forecasts]
     whole = averaged(frames, said, [loaded.id, loaded.time])
     parts = whole.sort("cutoff").partition_by("cutoff", maintain_order=True)
     scores = score_windows(Grid(loaded), parts)
     windows = [{"cutoff": str(part["cutoff"][0])} | found for part, found in zip(parts, scores, strict=True)]
-    sources = [str(path) for path in forecasts]
     record = Record(
         task_name(said, len(parts)),
         name,
         0,
         mean_scores(scores),
-        {"mean_of": sources},
-        0.0,
+        {"mean_of": members},
+        sum(member["wall_seconds"] for member in members),
+        sum(member["cpu_seconds"] for member in members),
         details={"windows": windows},
     )
     if results is not None:

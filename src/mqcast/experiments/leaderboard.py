@@ -197,6 +197,15 @@ def averaged(frames: Sequence[pl.DataFrame], task: Task, keys: Sequence[str]) ->
     return found
 
 
+def member_of(path: Path) -> dict[str, Any]:
+    """Whose forecasts these are and what they cost, as far as it is known: that of a folder that `run_windows` made."""
+    done = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.glob("window-*/done.json"))]
+    run = path / "window-01" / "run"
+    config = {"config": Run.open(run).config.model_dump(mode="json")} if exists(run) else {}
+    cost = {name: sum(facts.get(name, 0.0) for facts in done) for name in ("wall_seconds", "cpu_seconds")}
+    return {"forecasts": str(path), **cost, **config}
+
+
 def record_of(settled: Settled, grid: Grid, paths: Sequence[Path]) -> Record:
     """What one model scored, with what it cost."""
     scores = score_windows(grid, [pl.read_parquet(path) for path in paths])
