@@ -23,6 +23,7 @@ from mqcast.cli.app import (
 )
 from mqcast.cli.reproduce import Data, Models, Out, Seeds, reproduce
 from mqcast.defaults import MODELS
+from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 
@@ -226,7 +227,10 @@ def _run_study(
                 for place in {out / study.name / "records", *([results] if results else [])}:
                     record.write(place)
             console.print(judged.comparison.to_markdown(), soft_wrap=True, markup=False)
-            tell(False, {}, f"all tables: {write_judgement(judged, harness, number)}")
+            page = write_judgement(judged, harness, number)
+            if results is not None:
+                write_file(results / f"{study.name}-tables-{number}.json", (page.parent / "tables.json").read_bytes())
+            tell(False, {}, f"all tables: {page}")
 
 
 def _named(text: str) -> tuple[str, Path]:
