@@ -7,7 +7,9 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from mqcast.cli import app
 from mqcast.data.schema import Schema
 from mqcast.datasets.real import Loaded
 from mqcast.errors import ConfigError, EventReachWarning
@@ -103,3 +105,23 @@ def test_bundled_studies_and_their_networks_are_possible():
             study.config(model, 0, {})
     with pytest.raises(ConfigError, match="no model 'mqx'"):
         study.config("mqx", 0, {})
+
+
+def test_the_command_trains_judges_and_records(tmp_path):
+    few = [f"--set={name}" for name in ("train.max_steps=2", "model.hidden_dim=4", "model.head_dim=2")]
+    options = [
+        "--out",
+        str(tmp_path / "runs"),
+        "--results",
+        str(tmp_path / "results"),
+        "--items",
+        "10",
+        "--epochs",
+        "1",
+    ]
+    ran = CliRunner().invoke(app, ["reproduce", "private", *options, "--model", "mqt", "--processes", "1", *few])
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    assert "all tables" in ran.stdout
+    names = {path.name for path in (tmp_path / "results").iterdir()}
+    study = next(name for name in names if "tables" in name).partition("-tables")[0]
+    assert names == {f"{study}-{what}-0.json" for what in ("mqt", "mqcnn", "seasonal-naive", "tables")}
