@@ -26,7 +26,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory) -> Harness:
-    loaded = private_world(12)
+    loaded, _ = private_world(12)
     study = private_study(PRIVATE, loaded)
     weeks = loaded.rows["ds"].unique().sort()
     study = study.replace(last_cutoff=weeks[162], horizon=6, short=2)
@@ -124,4 +124,11 @@ def test_the_command_trains_judges_and_records(tmp_path):
     assert "all tables" in ran.stdout
     names = {path.name for path in (tmp_path / "results").iterdir()}
     study = next(name for name in names if "tables" in name).partition("-tables")[0]
-    assert names == {f"{study}-{what}-0.json" for what in ("mqt", "mqcnn", "seasonal-naive", "tables")}
+    assert names == {f"{study}-{what}-0.json" for what in ("mqt", "mqcnn", "seasonal-naive", "oracle", "tables")}
+    found, best = (
+        json.loads((tmp_path / "results" / f"private-{name}-0.json").read_text()) for name in ("mqt", "oracle")
+    )
+    assert found["metrics"]["regret P50, Overall"] == pytest.approx(
+        found["metrics"]["P50"] / best["metrics"]["P50"] - 1
+    )
+    assert found["metrics"]["regret P50, Overall"] > 0

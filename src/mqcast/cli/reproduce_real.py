@@ -172,13 +172,14 @@ def private_command(
 
     Example: [bold]mqcast reproduce private --out runs --items 2000 --epochs 30 --processes 2[/bold]
     """
-    from mqcast.experiments.private import PRIVATE, private_study, private_world
+    from mqcast.experiments.private import PRIVATE, best_possible, private_study, private_world
 
     said = [f"train.max_epochs={epochs}", *(set or [])]
-    loaded = private_world(items)
+    loaded, world = private_world(items)
+    study = private_study(PRIVATE, loaded)
     _run_study(
-        private_study(PRIVATE, loaded), lambda: loaded, out, model, seed, config=config, changes=said, results=results,
-        processes=processes, device=device,
+        study, lambda: loaded, out, model, seed, config=config, changes=said, results=results,
+        processes=processes, device=device, oracle=lambda: best_possible(world, study),
     )  # fmt: skip
 
 
@@ -196,8 +197,10 @@ def _run_study(
     device: str,
     minutes: float | None = None,
     forecasts: list[str] | None = None,
+    oracle: Callable[[], pl.DataFrame] | None = None,
 ) -> None:
     from mqcast.experiments.ablation import (
+        ORACLE,
         SEASONAL_NAIVE,
         Harness,
         judge,
@@ -222,6 +225,8 @@ def _run_study(
                 continue
             frames = {name: pl.read_parquet(path) for name, path in (paths | others).items()}
             frames[SEASONAL_NAIVE] = naive_forecasts(harness)
+            if oracle is not None:
+                frames[ORACLE] = oracle()
             judged = judge(study, loaded, frames)
             for record in records_of(judged, harness, number):
                 for place in {out / study.name / "records", *([results] if results else [])}:

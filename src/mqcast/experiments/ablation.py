@@ -31,7 +31,7 @@ from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics
 from mqcast.train.spans import training_spans
 
-SEASONAL_NAIVE = "seasonal-naive"
+SEASONAL_NAIVE, ORACLE = "seasonal-naive", "oracle"
 WEIGHTS = {"equal": None, "demand": "demand"}
 
 
@@ -109,6 +109,7 @@ class Judgement:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         found = {"accuracy": self.accuracy, "relative": self.comparison.losses, "loss_by_lead": self.by_lead}
+        found |= {} if (regret := self.regret()) is None else {"regret": regret}
         for weights, judged in self.volatility.items():
             named = [frame.summary.select(pl.lit(name).alias("model"), pl.all()) for name, frame in judged.items()]
             found[f"volatility, {weights} weights"] = pl.concat(named)
@@ -120,6 +121,15 @@ class Judgement:
                 ]
                 found[f"reduction, {weights} weights"] = pl.concat(reductions) if reductions else pl.DataFrame()
         return {name: table.to_dicts() for name, table in found.items()}
+
+    def regret(self) -> pl.DataFrame | None:
+        """By slice, the loss above the oracle's, as a share of it; None without one."""
+        losses, keys = self.comparison.losses.select("dimension", "model", "level", "loss"), ["dimension", "level"]
+        least = losses.filter(model=ORACLE).select(*keys, least="loss")
+        if not least.height:
+            return None
+        both = losses.filter(pl.col("model") != ORACLE).join(least, on=keys, maintain_order="left")
+        return both.select("dimension", "model", "level", regret=pl.col("loss") / pl.col("least") - 1)
 
 
 def judge(study: Study, loaded: Loaded, frames: Mapping[str, pl.DataFrame], baseline: str = BASELINE) -> Judgement:
@@ -196,7 +206,7 @@ def learning_figure(harness: Harness, seed: int) -> go.Figure:
 
 def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record]:
     """One of each system: its q-risks, what it was trained with and what it cost."""
-    found = []
+    found, regret = [], judgement.regret()
     for row in judgement.accuracy.iter_rows(named=True):
         done = harness.folder(row["model"], seed) / "done.json"
         facts = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
@@ -205,6 +215,8 @@ def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record
             tables = harness.tables
             config |= harness.study.config(row["model"], seed, tables, facts["steps"]).model_dump(mode="json")
         metrics = {f"P{100 * level:g}": row[f"qrisk_pooled_q{level:g}"] for level in harness.study.levels}
+        for found_regret in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):
+            metrics[f"regret P{100 * found_regret['level']:g}, {found_regret['dimension']}"] = found_regret["regret"]
         times = facts.get("wall_seconds", 0.0), facts.get("cpu_seconds")
         found.append(Record(harness.study.name, row["model"], seed, metrics, config, *times, details=dict(facts)))
     return found

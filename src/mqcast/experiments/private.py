@@ -1,6 +1,8 @@
 """The like of the paper's private experiment: a simulated retailer, three years to train, one to test, a year ahead."""
 
-from mqcast.datasets import lognormal_world
+import polars as pl
+
+from mqcast.datasets import World, lognormal_world
 from mqcast.datasets.real import Loaded
 from mqcast.datasets.world import PROMOTIONS
 from mqcast.experiments.study import Study
@@ -15,10 +17,15 @@ PRIVATE = {
 }
 
 
-def private_world(num_items: int, seed: int = WORLD_SEED) -> Loaded:
+def private_world(num_items: int, seed: int = WORLD_SEED) -> tuple[Loaded, World]:
     """Four years of sales, with promotions and holidays known a year ahead."""
     world = lognormal_world(num_items, NUM_WEEKS, YEAR, seed)
-    return Loaded(world.frame, world.schema, world.static, world.events, promotions=PROMOTIONS)
+    return Loaded(world.frame, world.schema, world.static, world.events, promotions=PROMOTIONS), world
+
+
+def best_possible(world: World, study: Study) -> pl.DataFrame:
+    """What the oracle forecasts, at the study's cutoffs."""
+    return world.oracle_forecasts(study.levels, TRAINED - 1, NUM_WEEKS - 2)
 
 
 def private_study(network: dict, loaded: Loaded) -> Study:
