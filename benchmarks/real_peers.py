@@ -120,6 +120,7 @@ def on_task(options: argparse.Namespace) -> None:
             minutes = options.minutes if number == 0 else options.refit_minutes or options.minutes
             spec = {"horizon": task.horizon, "season": task.season, "levels": task.levels, "history": 2 * task.horizon}
             spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
+            spec |= {"every": 1, "rate": options.rate}
             ids, dates = write_inputs(folder, known, data.schema, data.loaded.static, spec)
             facts = run_peer(options.peer, folder, minutes) | {"cutoff": str(cutoff)}
             values = np.load(folder / "forecasts.npy")
@@ -156,12 +157,13 @@ def on_study(options: argparse.Namespace) -> None:
     spec = {"horizon": study.horizon, "season": season, "levels": study.levels, "train_until": first}
     spec |= {"history": study.network["window"]["history"], "cutoffs": list(range(first, last + 1))}
     folder = options.out / study.name / f"{options.peer}-{options.seed}"
-    spec |= {"minutes": options.minutes, "seed": options.seed}
+    spec |= {"minutes": options.minutes, "seed": options.seed, "every": options.every, "rate": options.rate}
     ids, dates = write_inputs(folder, rows, schema, loaded.static, spec)
     facts = run_peer(options.peer, folder, options.minutes)
     values = np.load(folder / "forecasts.npy")
     frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels).write_parquet(folder / "forecasts.parquet")
-    (folder / "peer.json").write_text(json.dumps(facts))
+    config = {"minutes": options.minutes, "every": options.every}
+    (folder / "peer.json").write_text(json.dumps({"config": config, "facts": facts}))
     print(facts, folder / "forecasts.parquet")
 
 
@@ -174,6 +176,8 @@ def main() -> None:
     parser.add_argument("--peer", choices=list(PEERS), required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="of training; before the first window")
     parser.add_argument("--refit-minutes", type=float, help="before each later window; left out: as many")
+    parser.add_argument("--rate", type=float, default=1e-3, help="at which NeuralForecast's networks learn")
+    parser.add_argument("--every", type=int, default=1, help="of a study, only each so-many-th series is forecast")
     parser.add_argument("--windows", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

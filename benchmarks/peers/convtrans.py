@@ -29,13 +29,32 @@ class Layer(nn.Module):
         self.dense = nn.Sequential(nn.Linear(DIM, 4 * DIM), nn.ReLU(), nn.Linear(4 * DIM, DIM))
         self.norms = nn.ModuleList(nn.LayerNorm(DIM) for _ in range(2))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """All steps at once; and what later ones need: the last inputs, the keys, the values (N, HEADS, T, D)."""
         padded = F.pad(x.mT, (KERNEL - 1, 0))
         parts = (self.query(padded).mT, self.key(padded).mT, self.value(x))
         q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in parts)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.mixed(x, attended), (x[:, 1 - KERNEL :], k, v)
+
+    def mixed(self, x: Tensor, attended: Tensor) -> Tensor:
         x = self.norms[0](x + self.out(attended))
         return self.norms[1](x + self.dense(x))
+
+    def step(self, x: Tensor, past: tuple[Tensor, Tensor], own: list[Tensor]) -> Tensor:
+        """One step more of every path: x (N, P, DIM). The past is shared by a series' paths; `own` (the last inputs
+        (N, P, KERNEL - 1, DIM), keys and values (N, HEADS, P, h, D)) is each path's, and grows."""
+        recent, keys, values = own
+        recent = torch.cat((recent, x[:, :, None]), dim=2)
+        felt = recent.mT.flatten(2)
+        q, k = (F.linear(felt, conv.weight.flatten(1), conv.bias) for conv in (self.query, self.key))
+        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (q, k, self.value(x)))
+        keys, values = (torch.cat((old, new[..., None, :]), dim=3) for old, new in ((keys, k), (values, v)))
+        own[:] = recent[:, :, 1:], keys, values
+        scores = torch.cat((q @ past[0].mT, (q[..., None, :] @ keys.mT)[..., 0, :]), dim=-1) / q.shape[-1] ** 0.5
+        of_past, of_own = scores.softmax(dim=-1).split((past[0].shape[2], keys.shape[3]), dim=-1)
+        attended = of_past @ past[1] + (of_own[..., None, :] @ values)[..., 0, :]
+        return self.mixed(x, attended.transpose(1, 2).flatten(2))
 
 
 class ConvTrans(nn.Module):
@@ -46,14 +65,45 @@ class ConvTrans(nn.Module):
         self.embed = nn.Embedding(num_series, EMBEDDING)
         self.into = nn.Linear(2 + num_known + EMBEDDING, DIM)
         self.place = nn.Parameter(0.02 * torch.randn(length, DIM))
-        self.layers = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.out = nn.Linear(DIM, 2)
 
-    def forward(self, before: Tensor, seen: Tensor, known: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
+    def start(self, before: Tensor, seen: Tensor, known: Tensor, series: Tensor) -> Tensor:
         code = self.embed(series)[:, None].expand(-1, before.shape[1], -1)
-        x = self.into(torch.cat((before[..., None], seen[..., None], known, code), dim=-1))
-        mean, spread = self.out(self.layers(x + self.place[: x.shape[1]])).unbind(-1)
+        return self.into(torch.cat((before[..., None], seen[..., None], known, code), dim=-1))
+
+    def end(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, spread = self.out(x).unbind(-1)
         return mean, F.softplus(spread) + 1e-3
+
+    def forward(self, before: Tensor, seen: Tensor, known: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.start(before, seen, known, series) + self.place[: before.shape[1]]
+        for layer in self.layers:
+            x, _ = layer(x)
+        return self.end(x)
+
+    def paths(self, z: Tensor, seen: Tensor, known: Tensor, series: Tensor, num: int, noise: float = 1.0) -> Tensor:
+        """(N, num, horizon): drawn step by step after z (N, history); known (N, history + horizon, …) is of the step
+        that is forecast."""
+        history = z.shape[1]
+        x = self.start(z, seen, known[:, :history], series) + self.place[:history]
+        pasts, owns = [], []
+        for layer in self.layers:
+            x, (recent, keys, values) = layer(x)
+            pasts.append((keys, values))
+            none = keys.new_zeros(*keys.shape[:2], num, 0, keys.shape[3])
+            owns.append([recent[:, None].expand(-1, num, -1, -1), none, none])
+        x, drawn = x[:, None, -1].expand(-1, num, -1), []
+        for h in range(known.shape[1] - history + 1):
+            mean, spread = self.end(x)
+            drawn.append(mean + noise * spread * torch.randn_like(mean))
+            if h == known.shape[1] - history:
+                break
+            plan = known[:, None, history + h].expand(-1, num, -1)
+            x = self.start(drawn[-1], torch.ones_like(mean), plan, series) + self.place[history + h]
+            for layer, past, own in zip(self.layers, pasts, owns, strict=True):
+                x = layer.step(x, past, own)
+        return torch.stack(drawn, dim=2)
 
 
 class Panel:
@@ -111,13 +161,7 @@ def forecast(panel: Panel, model: ConvTrans, series: np.ndarray, cutoff: int) ->
     """(series, horizon, levels): quantiles of drawn paths."""
     spec, history = panel.spec, panel.spec["history"]
     z, seen, known, ids, loc, scale = panel.windows(series, np.full(len(series), cutoff))
-    z[:, history:], seen[:, history:] = 0, 1
-    z, seen, known, ids = (x.repeat_interleave(PATHS, dim=0) for x in (z, seen, known, ids))
-    for h in range(spec["horizon"]):
-        end = history + h
-        mean, spread = model(z[:, :end], seen[:, :end], known[:, 1 : end + 1], ids)
-        z[:, end] = mean[:, -1] + spread[:, -1] * torch.randn(len(z))
-    paths = z[:, history:].unflatten(0, (-1, PATHS))
+    paths = model.paths(z[:, :history], seen[:, :history], known[:, 1:], ids, PATHS)
     values = torch.quantile(paths, torch.tensor(spec["levels"]), dim=1).permute(1, 2, 0)
     values = (values * scale[:, None, None] + loc[:, None, None]).double().numpy()
     return np.maximum(np.expm1(values), 0) if spec["log"] else values
@@ -136,6 +180,7 @@ def main() -> None:
     out = np.full((len(spec["cutoffs"]), len(panel.y), spec["horizon"], len(spec["levels"])), np.nan, np.float32)
     for k, cutoff in enumerate(spec["cutoffs"]):
         begun = np.flatnonzero(~np.isnan(panel.y[:, : cutoff + 1]).all(axis=1))
+        begun = begun[begun % spec["every"] == 0]
         for part in range(0, len(begun), SERIES_AT_A_TIME):
             series = begun[part : part + SERIES_AT_A_TIME]
             out[k, series] = forecast(panel, model.eval(), series, cutoff)

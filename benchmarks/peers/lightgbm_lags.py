@@ -3,8 +3,8 @@
     python lightgbm_lags.py FOLDER
 
 FOLDER holds rows.parquet (series, step, y, known columns), static.parquet, spec.json; forecasts.npy is written there:
-(cutoffs, series, horizon, levels). Features: the plan of the target date, attributes, recent means, the same day of
-recent seasons and of a year before, all up to the cutoff. Prints a line of JSON.
+(cutoffs, series, horizon, levels), for each `every`-th series. Features: the plan of the target date, attributes,
+recent means, the same day of recent seasons and of a year before, all up to the cutoff. Prints a line of JSON.
 """
 
 import json
@@ -17,7 +17,7 @@ import lightgbm as lgb
 import numpy as np
 import pyarrow.parquet as pq
 
-NUM_ROWS, CHUNK = 1_200_000, 400_000
+NUM_ROWS, CHUNK = 400_000, 400_000
 PARAMETERS = {
     "learning_rate": 0.08,
     "num_leaves": 63,
@@ -110,6 +110,7 @@ def main() -> None:
     ahead = np.arange(1, spec["horizon"] + 1)
     for k, cutoff in enumerate(spec["cutoffs"]):
         begun = np.flatnonzero(panel.seen[:, cutoff + 1] > 0)
+        begun = begun[begun % spec["every"] == 0]
         steps = ahead[cutoff + ahead < panel.y.shape[1]]
         i, h = np.repeat(begun, len(steps)), np.tile(steps, len(begun))
         for first in range(0, len(i), CHUNK):

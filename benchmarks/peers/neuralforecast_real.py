@@ -3,7 +3,8 @@
     python neuralforecast_real.py FOLDER --model tft
 
 FOLDER is as `lightgbm_lags.py` has it. Steps become days, since the calendar is among the known columns. Days that are
-not observed are filled with the last value and kept out of the loss. Prints a line of JSON.
+not observed are filled with the last value and kept out of the loss. One thread; as many steps as the time allows,
+counted from a few that are thrown away, over which the learning rate falls. Prints a line of JSON.
 """
 
 import argparse
@@ -19,12 +20,14 @@ logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
+import torch  # noqa: E402
 from neuralforecast import NeuralForecast  # noqa: E402
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss  # noqa: E402
 from neuralforecast.models import TFT, DeepAR  # noqa: E402
 
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 FIRST = pd.Timestamp("2000-01-01")
+TRIALS = 5, 25  # steps, of which the difference is timed
 
 
 def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
@@ -47,19 +50,20 @@ def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
     return spec, rows, static
 
 
-def make_model(name: str, spec: dict, static: pd.DataFrame) -> TFT | DeepAR:
+def make_model(name: str, spec: dict, static: pd.DataFrame, steps: int) -> TFT | DeepAR:
     shared = {
         "h": spec["horizon"],
         "input_size": spec["history"],
         "futr_exog_list": spec["known"],
         "stat_exog_list": [column for column in static if column != "unique_id"],
-        "max_steps": 1_000_000,
-        "max_time": {"seconds": int(60 * spec["minutes"])},
+        "max_steps": steps,
+        "learning_rate": spec["rate"],
+        "num_lr_decays": 4,
         "scaler_type": "standard",
         "random_seed": spec["seed"] + 1,
         "start_padding_enabled": True,
         "accelerator": "cpu",
-        "windows_batch_size": 256,
+        "windows_batch_size": 128,
         "inference_windows_batch_size": 1024,
         **QUIET,
     }
@@ -74,16 +78,26 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", choices=("tft", "deepar"), default="tft")
     args = parser.parse_args()
+    torch.set_num_threads(1)
     spec, rows, static = read(args.folder)
-    started = time.perf_counter(), time.process_time()
-    peer = NeuralForecast([make_model(args.model, spec, static)], freq="D")
     keys = ["unique_id", "ds", "y", "available_mask", *spec["known"]]
-    peer.fit(rows.loc[rows["step"] <= spec["train_until"], keys], static_df=static)
-    trained = time.perf_counter() - started[0], time.process_time() - started[1]
+    known = rows.loc[rows["step"] <= spec["train_until"], keys]
+
+    def fitted(steps: int) -> tuple[NeuralForecast, float, float]:
+        started = time.perf_counter(), time.process_time()
+        peer = NeuralForecast([make_model(args.model, spec, static, steps)], freq="D")
+        peer.fit(known, static_df=static)
+        return peer, time.perf_counter() - started[0], time.process_time() - started[1]
+
+    less, more = (fitted(steps)[2] for steps in TRIALS)
+    second = (more - less) / (TRIALS[1] - TRIALS[0])
+    steps = max(1, int(60 * spec["minutes"] / second))
+    peer, *trained = fitted(steps)
     num_series, horizon = int(rows["unique_id"].max()) + 1, spec["horizon"]
     out = np.full((len(spec["cutoffs"]), num_series, horizon, len(spec["levels"])), np.nan, np.float32)
     for k, cutoff in enumerate(spec["cutoffs"]):
         past = rows.loc[rows["step"] <= cutoff, keys]
+        past = past[past["unique_id"] % spec["every"] == 0]
         ends = past.groupby("unique_id")["ds"].max()
         alive = ends[ends == FIRST + pd.Timedelta(days=cutoff)].index
         past = past[past["unique_id"].isin(alive)]
@@ -98,7 +112,8 @@ def main() -> None:
         out[k, alive.to_numpy()] = values.reshape(len(alive), horizon, -1)
     np.save(args.folder / "forecasts.npy", out)
     versions = {name: version(name) for name in ("neuralforecast", "torch")}
-    print(json.dumps({"wall_seconds": trained[0], "cpu_seconds": trained[1], "versions": versions}))
+    facts = {"wall_seconds": trained[0], "cpu_seconds": trained[1], "steps": steps, "rate": spec["rate"]}
+    print(json.dumps(facts | {"versions": versions}))
 
 
 main()

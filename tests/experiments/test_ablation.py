@@ -1,5 +1,6 @@
 """Studies: systems trained alike, judged on the same windows, in the paper's tables."""
 
+import dataclasses
 import datetime as dt
 import json
 import warnings
@@ -70,6 +71,26 @@ def test_the_page_and_the_records_say_what_it_cost(judged, harness):
     assert records["mqt"].cpu_seconds > 0
     assert records["mqt"].config["train"]["max_steps"] == 3
     assert records["seasonal-naive"].cpu_seconds is None
+
+
+def test_another_system_leaves_its_series_alone_under_a_label_with_what_it_took(judged, harness):
+    item = harness.loaded.schema.id
+    whole = {name: pl.read_parquet(harness.folder(name, 0) / "forecasts.parquet") for name in ("mqcnn", "mqt")}
+    first = whole["mqt"].filter(pl.col(item) == pl.col(item).first())
+    some = judge(harness.study, harness.loaded, whole | {"peer": first})
+    assert some.num_series == 1 < judged.num_series
+    labelled = dataclasses.replace(harness, label="some")
+    folder = harness.folder("peer", 0)
+    folder.mkdir()
+    took = {"config": {"minutes": 3}, "facts": {"wall_seconds": 181.0, "cpu_seconds": 180.0}}
+    (folder / "peer.json").write_text(json.dumps(took))
+    records = {record.model: record for record in records_of(some, labelled, 0)}
+    assert {record.task for record in records.values()} == {"some"}
+    assert records["peer"].cpu_seconds == 180.0
+    assert records["peer"].config["minutes"] == 3
+    assert records["mqt"].details["series"] == 1
+    assert records["mqt"].details["forecasts"] == some.accuracy["rows"][0]
+    assert write_judgement(some, labelled, 0).parent.name == "judged-some-0"
 
 
 def test_without_forking_a_step_has_as_many_trajectories_drawn_one_by_one(harness):

@@ -32,6 +32,7 @@ Windows = Annotated[int | None, typer.Option(min=1, help="Only the first so many
 FirstMinutes = Annotated[float | None, typer.Option(help="Training before the first window; left out: the settings'.")]
 Minutes = Annotated[float | None, typer.Option(help="Training of each network; left out: the settings' steps.")]
 Others = Annotated[list[str] | None, typer.Option("--forecasts", help="NAME=FILE: another system's; repeat for more.")]
+Label = Annotated[str | None, typer.Option(help="Of records and tables, when other systems leave only some series.")]
 RefitMinutes = Annotated[float | None, typer.Option(help="And before each later one.")]
 
 
@@ -127,6 +128,7 @@ def _study(name: str, what: str) -> None:
         config: Config = None,
         set: Changes = None,
         forecasts: Others = None,
+        label: Label = None,
         results: Results = None,
         processes: Processes = 1,
         device: Device = "auto",
@@ -136,7 +138,7 @@ def _study(name: str, what: str) -> None:
         study = Study.open(name)
         _run_study(
             study, lambda: study.load(data), out, model, seed, minutes=minutes, config=config, changes=set,
-            forecasts=forecasts, results=results, processes=processes, device=device,
+            forecasts=forecasts, label=label, results=results, processes=processes, device=device,
         )  # fmt: skip
 
     command.__doc__ = f"""{what}
@@ -197,6 +199,7 @@ def _run_study(
     device: str,
     minutes: float | None = None,
     forecasts: list[str] | None = None,
+    label: str | None = None,
     oracle: Callable[[], pl.DataFrame] | None = None,
 ) -> None:
     from mqcast.experiments.ablation import (
@@ -218,7 +221,7 @@ def _run_study(
     in_processes(processes, device, 64)
     loaded = load()
     with listening(study.config(BASELINE, 0, tables), study.name, False, quiet=False) as listeners:
-        harness = Harness(study, loaded, loaded.panel(), out, tables, minutes, device, listeners)
+        harness = Harness(study, loaded, loaded.panel(), out, tables, minutes, device, listeners, label)
         for number in seed or [0]:
             paths = {name: run_system(harness, name, number) for name in models}
             if not is_first():
@@ -234,7 +237,8 @@ def _run_study(
             console.print(judged.comparison.to_markdown(), soft_wrap=True, markup=False)
             page = write_judgement(judged, harness, number)
             if results is not None:
-                write_file(results / f"{study.name}-tables-{number}.json", (page.parent / "tables.json").read_bytes())
+                tables_json = (page.parent / "tables.json").read_bytes()
+                write_file(results / f"{harness.title}-tables-{number}.json", tables_json)
             tell(False, {}, f"all tables: {page}")
 
 

@@ -1,6 +1,7 @@
 """All systems of a study in one harness: trained for the same time, judged on the same windows, in the paper's tables.
 
-OUT/<study>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<study>/<seed>/report.html, tables.json
+OUT/<study>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<study>/judged-<seed>/report.html, tables.json.
+Another system's folder has peer.json, what it was given and what it took, instead of done.json.
 """
 
 import json
@@ -47,6 +48,14 @@ class Harness:
     minutes: float | None = None
     device: str = "auto"
     listeners: tuple[Any, ...] = ()
+    label: str | None = None  # of what is judged, in records and tables; None: the study's name
+
+    @property
+    def title(self) -> str:
+        return self.label or self.study.name
+
+    def judged(self, seed: int) -> Path:
+        return self.out / self.study.name / f"judged-{f'{self.label}-' if self.label else ''}{seed}"
 
     def folder(self, model: str, seed: int) -> Path:
         return self.out / self.study.name / f"{model}-{seed}"
@@ -106,6 +115,7 @@ class Judgement:
     comparison: Comparison  # relative to MQ-CNN, by slice
     volatility: dict[str, dict[str, Volatility]]  # by weights, then by system
     by_lead: pl.DataFrame
+    num_series: int
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         found = {"accuracy": self.accuracy, "relative": self.comparison.losses, "loss_by_lead": self.by_lead}
@@ -155,12 +165,13 @@ def judge(study: Study, loaded: Loaded, frames: Mapping[str, pl.DataFrame], base
             if weights is None or actuals[schema.target].min() >= 0  # type: ignore[operator]
         },
         loss_by_lead(alike, actuals, study.levels, **names),
+        common[schema.id].n_unique(),
     )
 
 
 def write_judgement(judgement: Judgement, harness: Harness, seed: int) -> Path:
     """One page, and the same tables as JSON."""
-    study, folder = harness.study, harness.out / harness.study.name / f"judged-{seed}"
+    study, folder = harness.study, harness.judged(seed)
     tables, baseline = judgement.tables(), judgement.comparison.baseline
     relative = PageTable.of(f"Quantile loss relative to {baseline}", judgement.comparison.table)
     others = [
@@ -177,13 +188,16 @@ def write_judgement(judgement: Judgement, harness: Harness, seed: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "tables.json", json.dumps(tables, indent=1, default=str))
     write_file(folder / "relative.md", judgement.comparison.to_markdown() + "\n")
-    lead = [f"{study.horizon} steps ahead, from every cutoff from {study.train_until} to {study.last_cutoff}."]
+    lead = [
+        f"{study.horizon} steps ahead, from every cutoff from {study.train_until} to {study.last_cutoff}: "
+        f"{judgement.num_series:,} series, {judgement.accuracy['rows'][0]:,} forecasts that all systems have."
+    ]
     sections = [
         Section("relative", "Beside the baseline", "1 is the baseline; lower is better.", tables=[relative]),
         Section("figures", "How forecasts evolve, and what they cost", "V: 0 is best.", figures=figures),
         Section("tables", "All tables", "Intervals are of 95 %, from resampled items.", tables=others),
     ]
-    return write_page(folder / "report.html", Page(f"{study.name}, seed {seed}", lead, sections))
+    return write_page(folder / "report.html", Page(f"{harness.title}, seed {seed}", lead, sections))
 
 
 def learning_figure(harness: Harness, seed: int) -> go.Figure:
@@ -208,15 +222,21 @@ def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record
     """One of each system: its q-risks, what it was trained with and what it cost."""
     found, regret = [], judgement.regret()
     for row in judgement.accuracy.iter_rows(named=True):
-        done = harness.folder(row["model"], seed) / "done.json"
-        facts = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
+        folder, tables = harness.folder(row["model"], seed), harness.tables
+        done, peer = (_read(folder / name) for name in ("done.json", "peer.json"))
+        facts = done or peer.get("facts", {})
         config: dict[str, Any] = {"study": harness.study.model_dump(mode="json", exclude={"network"})}
-        if facts:
-            tables = harness.tables
+        config |= peer.get("config", {})
+        if done:
             config |= harness.study.config(row["model"], seed, tables, facts["steps"]).model_dump(mode="json")
         metrics = {f"P{100 * level:g}": row[f"qrisk_pooled_q{level:g}"] for level in harness.study.levels}
         for found_regret in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):
             metrics[f"regret P{100 * found_regret['level']:g}, {found_regret['dimension']}"] = found_regret["regret"]
         times = facts.get("wall_seconds", 0.0), facts.get("cpu_seconds")
-        found.append(Record(harness.study.name, row["model"], seed, metrics, config, *times, details=dict(facts)))
+        details = facts | {"series": judgement.num_series, "forecasts": row["rows"]}
+        found.append(Record(harness.title, row["model"], seed, metrics, config, *times, details=details))
     return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
