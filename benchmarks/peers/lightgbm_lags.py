@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 NUM_ROWS, CHUNK = 400_000, 400_000
+LEAST = 24  # steps before the first cutoff that is trained on, unless a season is shorter
 PARAMETERS = {
     "learning_rate": 0.08,
     "num_leaves": 63,
@@ -76,13 +77,13 @@ class Panel:
 
 def draw(panel: Panel, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Training rows: targets up to the end of training, from any cutoff before."""
-    spec = panel.spec
+    spec, first = panel.spec, min(panel.spec["season"], LEAST)
     targets = np.argwhere(~np.isnan(panel.y[:, : spec["train_until"] + 1]))
-    targets = targets[targets[:, 1] > 2 * spec["season"]]
+    targets = targets[targets[:, 1] > first]
     chosen = targets[rng.integers(len(targets), size=min(NUM_ROWS, 20 * len(targets)))]
     h = rng.integers(1, spec["horizon"] + 1, size=len(chosen))
     t = chosen[:, 1] - h
-    found = (t >= spec["season"]) & (panel.seen[chosen[:, 0], np.maximum(t, 0) + 1] > 0)
+    found = (t >= first) & (panel.seen[chosen[:, 0], np.maximum(t, 0) + 1] > 0)
     return chosen[found, 0], t[found], h[found]
 
 
