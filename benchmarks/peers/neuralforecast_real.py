@@ -45,7 +45,7 @@ def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
         rows["y"] = np.log1p(rows["y"])
     rows["ds"] = FIRST + pd.to_timedelta(rows["step"], unit="D")
     rows = rows.rename(columns={"series": "unique_id"})
-    static = pd.read_parquet(folder / "static.parquet")
+    static = pd.read_parquet(folder / "static.parquet").add_prefix("static_")
     static.insert(0, "unique_id", np.arange(len(static)))
     return spec, rows, static
 
