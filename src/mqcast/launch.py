@@ -13,6 +13,7 @@ from types import FrameType
 
 PARENT = "MQCAST_PARENT"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+HUGE_PAGES = "glibc.malloc.hugetlb=1"  # each step walks through tensors of many megabytes
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
 
 
@@ -89,6 +90,7 @@ def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "OMP_NUM_THREADS": 1,
+        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", HUGE_PAGES),
     }
     environments = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
     command = [sys.executable, "-m", "mqcast", *arguments]

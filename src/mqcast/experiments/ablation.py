@@ -123,13 +123,15 @@ class Judgement:
         for weights, judged in self.volatility.items():
             named = [frame.summary.select(pl.lit(name).alias("model"), pl.all()) for name, frame in judged.items()]
             found[f"volatility, {weights} weights"] = pl.concat(named)
-            if base := judged.get(BASELINE):
-                reductions = [
-                    one.reduction(base).select(pl.lit(name).alias("model"), pl.all())
-                    for name, one in judged.items()
-                    if name != BASELINE
-                ]
-                found[f"reduction, {weights} weights"] = pl.concat(reductions) if reductions else pl.DataFrame()
+            pairs = [(name, BASELINE) for name in judged] + [("mqt", name) for name in judged if name != BASELINE]
+            reductions = [
+                judged[name]
+                .reduction(judged[base])
+                .select(pl.lit(name).alias("model"), pl.lit(base).alias("against"), pl.all())
+                for name, base in pairs
+                if name != base and {name, base} <= judged.keys()
+            ]
+            found[f"reduction, {weights} weights"] = pl.concat(reductions) if reductions else pl.DataFrame()
         return {name: table.to_dicts() for name, table in found.items()}
 
     def regret(self) -> pl.DataFrame | None:
