@@ -17,7 +17,7 @@ import lightgbm as lgb
 import numpy as np
 import pyarrow.parquet as pq
 
-NUM_ROWS, CHUNK = 400_000, 400_000
+NUM_ROWS, CHUNK, MOST_ROUNDS = 400_000, 400_000, 1000
 LEAST = 24  # steps before the first cutoff that is trained on, unless a season is shorter
 PARAMETERS = {
     "learning_rate": 0.08,
@@ -105,7 +105,7 @@ def main() -> None:
                 raise lgb.callback.EarlyStopException(env.iteration, [])
 
         settings = PARAMETERS | {"objective": "quantile", "alpha": alpha, "seed": spec["seed"], "num_threads": 1}
-        models.append(lgb.train(settings, data, num_boost_round=3000, callbacks=[in_time]))
+        models.append(lgb.train(settings, data, num_boost_round=MOST_ROUNDS, callbacks=[in_time]))
     trained = time.perf_counter() - started[0], time.process_time() - started[1]
     out = np.full((len(spec["cutoffs"]), *panel.y.shape[:1], spec["horizon"], len(models)), np.nan, np.float32)
     ahead = np.arange(1, spec["horizon"] + 1)
