@@ -30,6 +30,7 @@ ORIGIN = Origin(
         PRODUCTS: {"upc_id": "product", "manufacturer": "maker", "category": "kind", "sub_category": "kind, finer"},
     },
 )
+YEAR = 52
 PROMOTIONS = ("feature", "display", "tpr_only")
 SCHEMA = Schema(
     freq="W-WED",
@@ -42,7 +43,8 @@ SCHEMA = Schema(
 
 
 def frat(folder: str | Path) -> Loaded:
-    """Units, prices in logarithms, discounts from the base price, and promotions by kind, all known ahead.
+    """Units, prices beside those of the year before, discounts from the base price, and promotions by kind, all known
+    ahead.
 
     A week without a row between a series' first and last is one without a recorded sale: 0 units, at the price of
     before and without promotion.
@@ -64,6 +66,8 @@ def frat(folder: str | Path) -> Loaded:
         price=pl.max_horizontal("price", pl.lit(0.01)).log(),
         discount=(1 - pl.col("price") / pl.max_horizontal("base_price", pl.lit(0.01))).clip(0, 1),
     )
+    usual = pl.col("price").rolling_mean(YEAR, min_samples=1).over("unique_id")
+    rows = rows.with_columns(price=pl.col("price") - usual)
     static = of_series.join(ORIGIN.read(folder, STORES), on="store_id", how="left").join(
         ORIGIN.read(folder, PRODUCTS), on="upc_id", how="left"
     )
