@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 DIM, HEADS, LAYERS, KERNEL, EMBEDDING = 48, 4, 2, 6, 16
 BATCH, RATE, PATHS, SERIES_AT_A_TIME = 32, 1e-3, 100, 16
+LEAST_SCALE, FARTHEST = 0.1, 8.0  # series that have hardly begun would send their paths to infinity
 
 
 class Layer(nn.Module):
@@ -96,7 +97,7 @@ class ConvTrans(nn.Module):
         x, drawn = x[:, None, -1].expand(-1, num, -1), []
         for h in range(known.shape[1] - history + 1):
             mean, spread = self.end(x)
-            drawn.append(mean + noise * spread * torch.randn_like(mean))
+            drawn.append((mean + noise * spread * torch.randn_like(mean)).clamp(-FARTHEST, FARTHEST))
             if h == known.shape[1] - history:
                 break
             plan = known[:, None, history + h].expand(-1, num, -1)
@@ -130,7 +131,7 @@ class Panel:
         past = y[:, : spec["history"]]
         count = np.maximum((~np.isnan(past)).sum(axis=1), 1)
         loc = np.nansum(past, axis=1) / count
-        scale = np.sqrt(np.nansum((past - loc[:, None]) ** 2, axis=1) / count) + 1e-2
+        scale = np.maximum(np.sqrt(np.nansum((past - loc[:, None]) ** 2, axis=1) / count), LEAST_SCALE)
         z = (y - loc[:, None]) / scale[:, None]
         known = self.known[series[:, None], place]
         arrays = (np.nan_to_num(z), ~np.isnan(z), known, series, loc, scale)
