@@ -50,27 +50,59 @@ class Logits:
         first, width = num_steps - num_fcts, min(num_steps, self.lookback + 1)
         size = max(1, min(CHUNK // max(1, batch * horizon * width), -(-width // 6)))
         room = self.key_BSA.new_empty(batch * horizon * size * min(num_steps, width + size))
+        hidden, sizes = Hidden(self.begun, self.lookback), self._sizes()
         for start in range(0, num_fcts, size):
             fcts = slice(start, min(start + size, num_fcts))
             targets = slice(fcts.start, fcts.stop + horizon - 1)
             sources = slice(max(0, first + fcts.start - self.lookback), first + fcts.stop)
-            may = may_look(self.begun, first + fcts.start, first + fcts.stop, sources.start, self.lookback)
-            yield self._chunk(fcts, targets, sources, may, room)
+            hidden_BTS = hidden(first + fcts.start, first + fcts.stop, sources.start)
+            yield self._chunk(fcts, targets, sources, hidden_BTS, sizes, room)
 
-    def _chunk(self, fcts: slice, targets: slice, sources: slice, may: Tensor, room: Tensor) -> "Chunk":
-        now, ahead, key = self.now_BTA[:, fcts], self.ahead_BUA[:, targets], self.key_BSA[:, sources]
-        G_BTS = (now @ key.mT).masked_fill_(~may, -torch.inf)
-        E_BUS = ahead @ key.mT
-        sizes = now.norm(dim=-1), ahead.norm(dim=-1), key.norm(dim=-1)
-        largest_BT = sizes[2][:, None].masked_fill(~may, 0).amax(dim=-1)
-        of_E_BHT = sizes[1].unfold(1, now.shape[1], 1) * largest_BT[:, None]
-        of_G_B1T = (2 * sizes[0] * largest_BT)[:, None]
-        is_long_BHT = (of_E_BHT > LARGEST_E) | (of_E_BHT + of_G_B1T > LARGEST_SUM)
+    def _sizes(self) -> tuple[Tensor, ...] | None:
+        """Lengths of the vectors; None if they are so short that no row can be long."""
+        sizes = tuple(part.norm(dim=-1) for part in (self.now_BTA, self.ahead_BUA, self.key_BSA))
+        now, ahead, key = (float(size.amax()) if size.numel() else 0.0 for size in sizes)
+        return sizes if ahead * key > LARGEST_E or (ahead + 2 * now) * key > LARGEST_SUM else None
+
+    def _chunk(
+        self,
+        fcts: slice,
+        targets: slice,
+        sources: slice,
+        hidden_BTS: Tensor,
+        sizes: tuple[Tensor, ...] | None,
+        room: Tensor,
+    ) -> "Chunk":
+        key = self.key_BSA[:, sources]
+        G_BTS = (self.now_BTA[:, fcts] @ key.mT).masked_fill_(hidden_BTS, -torch.inf)
+        E_BUS = self.ahead_BUA[:, targets] @ key.mT
+        long = None
+        if sizes is not None:
+            of_now, of_ahead, of_key = sizes[0][:, fcts], sizes[1][:, targets], sizes[2][:, sources]
+            largest_BT = of_key[:, None].masked_fill(hidden_BTS, 0).amax(dim=-1)
+            of_E_BHT = of_ahead.unfold(1, of_now.shape[1], 1) * largest_BT[:, None]
+            of_G_B1T = (2 * of_now * largest_BT)[:, None]
+            is_long_BHT = (of_E_BHT > LARGEST_E) | (of_E_BHT + of_G_B1T > LARGEST_SUM)
+            long = (is_long_BHT[..., None], G_BTS, E_BUS) if is_long_BHT.any() else None
         eG_BTS = G_BTS.sub(G_BTS.amax(dim=-1, keepdim=True)).exp_()
-        eE_BUS = E_BUS.clamp(max=LARGEST_E).exp_()
-        long = (is_long_BHT[..., None], G_BTS, E_BUS) if is_long_BHT.any() else None
+        eE_BUS = E_BUS.exp() if sizes is None else E_BUS.clamp(max=LARGEST_E).exp_()
         unnormed_BHTS = _unnormed(eG_BTS, eE_BUS, long, room)
         return Chunk(fcts, targets, sources, eG_BTS, eE_BUS, long, unnormed_BHTS, unnormed_BHTS.sum(-1, keepdim=True))
+
+
+class Hidden:
+    """What creation times may not look at; where all series have begun, chunks of one form share it."""
+
+    def __init__(self, begun: Bool[Tensor, "batch time"], lookback: int):
+        self.all_begun = bool(begun.all())
+        self.begun, self.lookback = begun[:1] if self.all_begun else begun, lookback
+        self.known: dict[tuple[int, int], Tensor] = {}
+
+    def __call__(self, start: int, stop: int, low: int) -> Bool[Tensor, "_ query source"]:
+        form = (stop - start, start - low)
+        if not self.all_begun or form not in self.known:
+            self.known[form] = ~may_look(self.begun, start, stop, low, self.lookback)
+        return self.known[form]
 
 
 @dataclass(frozen=True)

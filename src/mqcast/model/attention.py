@@ -163,21 +163,24 @@ class SharedHeads(nn.Module):
 
     def __init__(self, now: Sequence[int], position: Sequence[int], context: int, head_dim: int):
         super().__init__()
+        self.scale = head_dim**-0.5
         self.query = HorizonLinear(now, position, (context,), head_dim)
         self.key = SplitLinear((context, *position), head_dim, bias=False)
         self.value = SplitLinear((context,), head_dim)
 
     def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
-        """Queries, keys and values, by one product."""
+        """Scaled queries, keys and values, by one product."""
         m = min(grid.num_made, codes.num_steps)
         query, ahead = self.query.terms(codes.now(m), codes.ahead(grid.num_fcts))
+        query = query * self.scale
         of_context, *of_positions = self.key.weight.split(self.key.dims, dim=1)
         products = [F.linear(part, weight) for part, weight in zip(codes.position_now(m), of_positions, strict=True)]
         key = sum(products, start=torch.zeros_like(query))
         assert self.value.bias is not None
         now = torch.cat((query, key, self.value.bias.expand_as(query)), dim=-1)
-        weights = torch.cat((*self.query.own_weights(), of_context, self.value.weight))
-        ahead = None if ahead is None else F.pad(ahead, (0, 2 * query.shape[-1]))
+        of_query = (weight * self.scale for weight in self.query.own_weights())
+        weights = torch.cat((*of_query, of_context, self.value.weight))
+        ahead = None if ahead is None else F.pad(ahead * self.scale, (0, 2 * query.shape[-1]))
         return grid.linear(now, ahead, (context,), (weights,)).chunk(3, dim=-1)
 
     def out(self, attended: Tensor, grid: Grid) -> Tensor:
@@ -192,6 +195,7 @@ class HeadsPerHorizon(nn.Module):
 
     def __init__(self, now: Sequence[int], position: Sequence[int], context: int, head_dim: int, horizon: int):
         super().__init__()
+        self.scale = head_dim**-0.5
         self.query = PerHorizonLinear(now, position, (context,), head_dim, horizon)
         self.key_HAK = uniform(horizon, head_dim, context + sum(position), fan_in=context + sum(position))
         self.value = PerHorizonLinear((), (), (context,), head_dim, horizon)
@@ -199,7 +203,7 @@ class HeadsPerHorizon(nn.Module):
     def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
         m = min(grid.num_made, codes.num_steps)
         query = self.query(codes.now(m), codes.ahead(grid.num_fcts), (context,), grid)
-        key_JAK = grid.of_horizons(self.key_HAK[:, None])[0]
+        key_JAK = grid.of_horizons(self.key_HAK[:, None] * self.scale)[0]
         positions = (grid.spread(part).expand(*context.shape[:3], -1) for part in codes.position_now(m))
         return torch.einsum("buja,jak->bujk", query, key_JAK), torch.cat((context, *positions), dim=-1), context
 
@@ -219,8 +223,7 @@ class FeedbackAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], context: int, horizon: int):
         super().__init__()
-        self.dim, self.scale = config.head_dim, config.head_dim**-0.5
-        now = (*hidden, *position)
+        self.dim, now = config.head_dim, (*hidden, *position)
         shared = config.feedback_heads == "shared"
         self.heads = (
             SharedHeads(now, position, context, self.dim)
@@ -232,7 +235,7 @@ class FeedbackAttention(nn.Module):
         self, context: Float[Tensor, "batch target made context"], codes: Codes, grid: Grid, maps: Maps | None
     ) -> Float[Tensor, "batch target made head"]:
         query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid)
-        logits_BUJI = (query_BUJK * self.scale) @ key_BUJK.mT
+        logits_BUJI = query_BUJK @ key_BUJK.mT
         weights_BUJI = (logits_BUJI + self._hidden(codes, grid).to(logits_BUJI)).softmax(dim=-1)
         if maps is not None:
             maps.feedback = by_source(grid.forecasts(weights_BUJI), codes.num_steps)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, HorizonAttention, Maps
 from mqcast.model.grid import Grid
-from mqcast.model.layers import RELU, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
+from mqcast.model.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
 
 Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
 
@@ -26,7 +26,7 @@ class AttentionContexts(nn.Module):
         self.whole_future = config.agnostic_context == "future"
         self.future = FutureLinear(position, horizon, config.head_dim, RELU) if position and self.whole_future else None
         self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim, gain=RELU)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.dims = (self.block.dim, config.head_dim)
 
     def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
@@ -49,7 +49,7 @@ class DenseContexts(nn.Module):
         given = (*hidden, *[a] * bool(position))
         self.specific = PerHorizonLinear(given, (), (), a, horizon, RELU)
         self.agnostic = SplitLinear(given, a, gain=RELU)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.dims = (a, a)
 
     def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:

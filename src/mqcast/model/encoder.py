@@ -12,7 +12,7 @@ from mqcast.data.batch import Batch
 from mqcast.model.alignment import may_look
 from mqcast.model.attention import weighted
 from mqcast.model.inputs import Inputs
-from mqcast.model.layers import RELU, CategoryLinear, Convolution, Embeddings, Parts, SplitLinear, between
+from mqcast.model.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
 
 
 class TemporalConvolutions(nn.Module):
@@ -40,8 +40,9 @@ class TemporalConvolutions(nn.Module):
                 weight[plus, 0], weight[minus, 1 if i else 0] = 1, 1 if i else -1
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"]) -> Float[Tensor, "batch time hidden"]:
+        before = None if begun.all() else ~begun
         for layer in self.layers:
-            parts = (layer(parts, begun),)
+            parts = (layer(parts, before, causal=True),)
         return parts[0]
 
 
@@ -74,7 +75,7 @@ class EncoderAttention(nn.Module):
         self.value = SplitLinear((d,), self.num_heads * config.head_dim)
         self.out = SplitLinear((self.num_heads * config.head_dim,), d)
         self.norm = nn.LayerNorm(d)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self, h: Float[Tensor, "batch time hidden"], position: Parts, begun: Bool[Tensor, "batch time"]
@@ -103,7 +104,7 @@ class StaticEncoder(nn.Module):
         self.one_hot = CategoryLinear(sizes, dim) if not embedded and sizes else None
         width = numbers + (config.hidden_dim * len(sizes) if embedded else 0)
         self.dense = SplitLinear((width,), dim, bias=self.one_hot is None, gain=RELU) if width else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: Batch) -> Float[Tensor, "batch 1 static"]:
         number, total = batch.static_number, None

@@ -159,7 +159,7 @@ class CellSum(Function):
         saved, gradient = ctx.saved_tensors, gradient.contiguous()
         n, flat = len(saved) // 2, gradient.flatten(0, 2)
         fixed_shape, sliding_shape = ctx.shapes
-        of_fixed = gradient.sum_to_size(fixed_shape)
+        of_fixed = gradient.sum(dim=2 if fixed_shape[2] == 1 else 1, keepdim=True).sum_to_size(fixed_shape)
         of_sliding = slid_sum(gradient).sum_to_size(sliding_shape)
         of_own = [(flat @ weight).view(own.shape) for own, weight in zip(saved[:n], saved[n:], strict=True)]
         of_weights = [flat.mT @ own.reshape(-1, own.shape[-1]) for own in saved[:n]]

@@ -11,7 +11,7 @@ from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.model.inputs import Inputs
-from mqcast.model.layers import RELU, CategoryLinear, Convolution, Parts, SplitLinear
+from mqcast.model.layers import RELU, CategoryLinear, Convolution, Dropout, Parts, SplitLinear
 
 
 def doubling_dilations(total: int) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ class LearnedPosition(nn.Module):
             if self.events.dim
         )
         self.local = SplitLinear((self.known.dim,), dim, gain=RELU) if self.known.dim else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.dims = (dim,) * (bool(self.convolutions) + (self.local is not None))
 
     def forward(self, batch: Batch) -> Parts:
