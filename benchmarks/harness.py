@@ -25,14 +25,15 @@ MEMORY_LIMIT_GIB, TIME_LIMIT_S, POLL_S = 20.0, 900.0, 0.05
 
 
 @contextlib.contextmanager
-def lock() -> Iterator[None]:
-    """Hold benchmarks/.lock, so that two benchmarks never run at once; waits for the other one to end."""
+def lock(shared: bool = False) -> Iterator[None]:
+    """Hold benchmarks/.lock: what is timed alone, trainings (`shared`) beside each other; waits for the others."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with (HERE / ".lock").open("w") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("another benchmark is running; waiting for it", flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            print("a benchmark or a training is running; waiting for it", flush=True)
+            fcntl.flock(handle, kind)
         yield
 
 

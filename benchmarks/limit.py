@@ -64,7 +64,7 @@ def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
     The panel has a calendar, hence one position encoding r^g that all windows share, and a static code a series.
     """
     model, window, b = config.model, config.window, windows
-    d, a, s, big_h = model.hidden_dim, model.head_dim, model.static_dim, window.horizon
+    d, a, c, s, big_h = model.hidden_dim, model.head_dim, model.context_dim, model.static_dim, window.horizon
     steps, n, back, q = window.num_steps, window.num_fcts, model.lookback, len(model.quantiles)
     m = min(n + big_h - 1, steps)  # creation times that get contexts: the first of them for later ones to look at
     pairs = sum(min(back, t) + 1 for t in range(steps - m, steps))  # of a creation time and a step in its look-back
@@ -79,7 +79,7 @@ def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
         span -= 2 * dilation
     layers = len(model.encoder_dilations) - 1
     earlier = n * big_h * (big_h + 1) / 2  # pairs of a forecast and an earlier one of the same target
-    own = b * big_h * d  # channels of c_{t,h}, over all windows
+    own = b * big_h * c  # channels of c_{t,h}, over all windows
 
     def query(fcts: int) -> int:
         """Channels of [h_t; r_t] over all windows and creation times, and of r_{t+h}."""
@@ -90,11 +90,11 @@ def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
         "encoder": 2 * steps * 2 * d * (4 * b + d + layers * b * d) + 2 * b * d * s,
         "contexts.cell": 2 * a * (seen * (2 * b * d + d) + b * s + query(m))
         + 2 * a * b * (pairs + likeness + big_h * pairs),
-        "contexts.block": 2 * d * (b * big_h * m * a + query(m)),
+        "contexts.block": 2 * c * (b * big_h * m * a + query(m)),
         "contexts.agnostic": 2 * a * (n * b * d + b * s),
         "contexts.future": 2 * a * n * big_h * d,
         "feedback": 2 * a * (query(n) + n * own + 2 * m * own + m * d) + 4 * a * b * earlier,
-        "feedback_block": 2 * d * (b * big_h * n * a + query(n) + n * own),
+        "feedback_block": 2 * c * (b * big_h * n * a + query(n) + n * own),
         "local": 2 * a * (n * b * a + (n + big_h - 1) * d + 2 * n * own + b * big_h * n * q),
     }
 

@@ -182,7 +182,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     is_task = (BUNDLED / f"{options.what}.toml").is_file()
-    (on_task if is_task else on_study)(options)
+    with harness.lock(shared=True):
+        (on_task if is_task else on_study)(options)
 
 
 if __name__ == "__main__":

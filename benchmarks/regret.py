@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from harness import DATA, write_record
+from harness import DATA, lock, write_record
 
 from mqcast import Panel, volatility
 from mqcast.config import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
@@ -175,7 +175,7 @@ def main() -> None:
     started = time.time()
     jobs = [(variant, seed, options) for seed in range(options.seeds) for variant in options.variants]
     jobs.sort(key=lambda job: job[0] == "mqt-all")  # by far the slowest: last
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+    with lock(shared=True), multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.map(run, jobs, chunksize=1)
     _, panel = make_world(options.items, options.world_seed)
     record = {

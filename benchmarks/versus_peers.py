@@ -22,8 +22,8 @@ from pack import PINS, make_file
 from throughput_table import RECORD, write_table
 
 SERIES, STEPS, CUTOFFS = 370, 5_000, 100
-TRAIN_S, BACKTEST_S, SKIPPED = 20.0, 25.0, 3
-MQCAST = {"window.num_fcts": 601, "window.batch_size": 16, "train.micro_batch": 2}
+TRAIN_S, BACKTEST_S, SKIPPED = 15.0, 20.0, 3
+MQCAST = {"window.num_fcts": 601, "window.batch_size": 12, "train.micro_batch": 6}
 QUIET_SHARE = 0.05  # of one core, which the rest of the machine may take
 WORK = {"series": SERIES, "steps": STEPS, "cutoffs": CUTOFFS, "train_s": TRAIN_S, "backtest_s": BACKTEST_S}
 QUICK = {"series": 12, "steps": 600, "cutoffs": 4, "train_s": 1.0, "backtest_s": 5.0, "windows": 16}
@@ -32,6 +32,7 @@ DARTS = ("darts[torch]==0.48.1", "pandas==3.1.1", "numpy==2.4.6", "pyarrow==26.0
 ALL_PINS = {**PINS, "darts": DARTS}
 CONTENDERS = {  # name: (whose script and environment, its model)
     "mqcast MQT": ("mqcast", "mqt"),
+    "mqcast MQT bare": ("mqcast", "mqt"),  # the paper's equations without a residual block around them
     "mqcast NoDS": ("mqcast", "mqt-nods"),
     "mqcast MQ-CNN": ("mqcast", "mqcnn"),
     "mqcast MQ-RNN": ("mqcast", "mqrnn"),
@@ -45,7 +46,8 @@ CONTENDERS = {  # name: (whose script and environment, its model)
 }
 PEERS = [name for name, (who, _) in CONTENDERS.items() if who != "mqcast"]
 TFTS = [name for name in PEERS if CONTENDERS[name][1] == "tft"]
-MQT, NF_TFT = "mqcast MQT", "NeuralForecast TFT"
+MQT, BARE, NF_TFT = "mqcast MQT", "mqcast MQT bare", "NeuralForecast TFT"
+CHANGES = {BARE: {"model.block": '"bare"'}}
 FIGURES = ("trajectories_per_second", "peak_mb", "first_step_s", "forecasts_per_second")
 Runs = dict[str, list[dict]]
 
@@ -56,11 +58,11 @@ def figure_of(runs: Runs, name: str, number: int, figure: str) -> float | None:
     return good.get(number, max(good.values(), default=None))
 
 
-def ratios(runs: Runs, figure: str, others: list[str], rounds: int) -> list[float]:
+def ratios(runs: Runs, figure: str, others: list[str], rounds: int, whose: str = MQT) -> list[float]:
     """MQT over the best of the others, round by round."""
     found = []
     for number in range(rounds):
-        mine = [run[figure] for run in runs[MQT] if run["round"] == number and "failed" not in run]
+        mine = [run[figure] for run in runs[whose] if run["round"] == number and "failed" not in run]
         theirs = [value for name in others if (value := figure_of(runs, name, number, figure)) is not None]
         if mine and theirs:
             found.append(mine[0] / max(theirs))
@@ -72,6 +74,7 @@ def key_figures(runs: Runs, rounds: int) -> dict[str, dict]:
     return {
         **harness.spread("mqt_over_best_tft", ratios(runs, training, TFTS, rounds), ">= 100"),
         **harness.spread("mqt_over_best_peer", ratios(runs, training, PEERS, rounds), ">= 8"),
+        **harness.spread("mqt_bare_over_best_tft", ratios(runs, training, TFTS, rounds, BARE), ">= 100"),
         **harness.spread("backtest_over_best_tft", ratios(runs, rolling, TFTS, rounds), ">= 50"),
         **harness.spread("backtest_over_best_peer", ratios(runs, rolling, PEERS, rounds), ">= 3"),
         **harness.spread("memory_over_neuralforecast_tft", ratios(runs, "peak_mb", [NF_TFT], rounds), "<= 1"),
@@ -108,7 +111,8 @@ def contend(name: str, python: Path | str, path: Path, work: dict) -> dict:
     command += ["--train-seconds", work["train_s"], "--skip-steps", SKIPPED]
     command += ["--cutoffs", work["cutoffs"], "--backtest-seconds", work["backtest_s"]]
     if who == "mqcast":
-        command += [part for key, value in work["mqcast"].items() for part in ("--change", f"{key}={value}")]
+        changes = work["mqcast"] | CHANGES.get(name, {})
+        command += [part for key, value in changes.items() for part in ("--change", f"{key}={value}")]
     elif "windows" in work:
         command += ["--windows", work["windows"]]
     began = time.perf_counter()

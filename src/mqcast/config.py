@@ -188,6 +188,11 @@ class ModelConfig(Settings):
     dropout: float = Field(default=0.15, ge=0, lt=1)
     static_encoding: Literal["embedding", "one_hot"] = "embedding"
     block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
+    context_dim: int = Field(
+        default_factory=lambda given: given.get("hidden_dim", 1),
+        ge=1,
+        description="width of the contexts in residual blocks; left out: hidden_dim",
+    )
     feedback_heads: Literal["shared", "per_horizon"] = Field(
         default="shared", description="projections of the attention over earlier forecasts"
     )

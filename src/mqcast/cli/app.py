@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import sys
 import tomllib
@@ -158,12 +159,22 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 
 def main() -> None:
     """Run the command line; an error of ours is one line and exit code 2. Of several processes the first one speaks."""
-    debug = "--debug" in sys.argv
     keep_pages()
+    try:
+        _main()
+    except SystemExit as leave:
+        if is_worker() and isinstance(leave.code, int | None):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(leave.code or 0)  # gloo's threads may still hold what Python would now take down
+        raise
+
+
+def _main() -> None:
     try:
         app()
     except MqcastError as error:
-        if debug:
+        if "--debug" in sys.argv:
             raise
         if is_first():
             text = _escaped(_with_options(str(error)))

@@ -236,7 +236,7 @@ class FeedbackAttention(nn.Module):
     ) -> Float[Tensor, "batch target made head"]:
         query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid)
         logits_BUJI = query_BUJK @ key_BUJK.mT
-        weights_BUJI = (logits_BUJI + self._hidden(codes, grid).to(logits_BUJI)).softmax(dim=-1)
+        weights_BUJI = logits_BUJI.add_(self._hidden(codes, grid)).softmax(dim=-1)
         if maps is not None:
             maps.feedback = by_source(grid.forecasts(weights_BUJI), codes.num_steps)
         return self.heads.out(weights_BUJI @ value_BUJV, grid)
@@ -314,7 +314,7 @@ class Block(nn.Module):
     ):
         super().__init__()
         residual = config.block == "residual"
-        self.dim = config.hidden_dim if residual else head_dim
+        self.dim = config.context_dim if residual else head_dim
         self.dropout = HorizonDropout(config.dropout)
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
         self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None

@@ -86,7 +86,7 @@ class LocalMLP(nn.Module):
         hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid)
         if self.horizon_code is not None:
             hidden = hidden + grid.of_horizons(self.horizon_code)
-        raw = self.out(F.relu(hidden))
+        raw = self.out(F.relu(hidden, inplace=True))
         if not self.monotone:
             return raw
         return torch.cat((raw[..., :1], F.softplus(raw[..., 1:])), dim=-1).cumsum(dim=-1)

@@ -159,7 +159,7 @@ class TapSum(Function):
     @staticmethod
     def forward(ctx, taps: tuple[int, ...], causal: bool, mapped: Tensor, bias: Tensor) -> Tensor:  # type: ignore[override]
         batch, num_steps, _ = mapped.shape
-        total = bias.expand(batch, num_steps - (0 if causal else taps[-1]), -1).clone(memory_format=torch.contiguous_format)
+        total = bias.new_empty(batch, num_steps - (0 if causal else taps[-1]), len(bias)).copy_(bias)
         ctx.taps, ctx.causal, ctx.shape, ctx.dtype = taps, causal, mapped.shape, mapped.dtype
         for part, part_steps, steps in TapSum.pieces(mapped, taps, causal):
             total[:, steps] += part[:, part_steps]
