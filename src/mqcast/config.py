@@ -189,9 +189,9 @@ class ModelConfig(Settings):
     static_encoding: Literal["embedding", "one_hot"] = "embedding"
     block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
     context_dim: int = Field(
-        default_factory=lambda given: given.get("hidden_dim", 1),
+        default_factory=lambda given: given.get("head_dim", 1),
         ge=1,
-        description="width of the contexts in residual blocks; left out: hidden_dim",
+        description="width of the contexts in residual blocks; left out: head_dim",
     )
     feedback_heads: Literal["shared", "per_horizon"] = Field(
         default="shared", description="projections of the attention over earlier forecasts"

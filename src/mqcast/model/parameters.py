@@ -15,6 +15,7 @@ SETTING = ModelConfig(
     lookback=HORIZON,
     static_encoding="one_hot",
     block="residual",
+    context_dim=32,
     horizon_code=False,
     scale_inputs=False,
     position_norm=False,
