@@ -62,7 +62,7 @@ class Logits:
         """Lengths of the vectors; None if they are so short that no row can be long."""
         sizes = tuple(part.norm(dim=-1) for part in (self.now_BTA, self.ahead_BUA, self.key_BSA))
         now, ahead, key = (float(size.amax()) if size.numel() else 0.0 for size in sizes)
-        return sizes if ahead * key > LARGEST_E or (ahead + 2 * now) * key > LARGEST_SUM else None
+        return None if ahead * key <= LARGEST_E and (ahead + 2 * now) * key <= LARGEST_SUM else sizes
 
     def _chunk(
         self,
