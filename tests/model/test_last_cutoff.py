@@ -48,4 +48,4 @@ def test_the_last_forecast_alone_costs_much_less_than_all(model):
     network = sample_network(SMALL.replace(model=model))
     one, some, everything = (num_flops(network, n) for n in (1, 3, NUM_STEPS))
     assert one < some < everything
-    assert one < 0.6 * everything
+    assert one < 0.65 * everything

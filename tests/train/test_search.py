@@ -404,7 +404,7 @@ def command(*arguments):
 def test_search_from_the_command_line(done, tmp_path):
     world = lognormal_world(16, 40, 4)
     pack(world.frame, tmp_path / "panel", world.schema, world.static, world.events)
-    derived = ("static_dim", "head_dim")  # left out, so that they follow hidden_dim
+    derived = ("static_dim", "head_dim", "context_dim")  # left out, so that they follow hidden_dim
     lines = [line for line in CONFIG.to_toml().splitlines(keepends=True) if not line.startswith(derived)]
     space = "[search.space]\nmodel.hidden_dim = [2, 6]\ntrain.learning_rate = [1e-4, 1e-2]\n"
     (tmp_path / "search.toml").write_text("".join(lines) + space)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.EventReachWarning
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory) -> Run:
-    return fit(sample_panel(), config(max_steps=8), tmp_path_factory.mktemp("before") / "run")
+    return fit(sample_panel(), config(max_steps=24), tmp_path_factory.mktemp("before") / "run")
 
 
 def less(weeks: int) -> Panel:
