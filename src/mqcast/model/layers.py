@@ -171,9 +171,9 @@ class TapSum(Function):
     def pieces(mapped: Tensor, taps: tuple[int, ...], causal: bool) -> Iterator[tuple[Tensor, slice, slice]]:
         """Each part, which of its steps count, and where."""
         for part, tap in zip(mapped.chunk(len(taps), dim=-1), taps, strict=True):
-            late, length = taps[-1] - tap, max(0, mapped.shape[1] - (taps[-1] - tap if causal else taps[-1]))
-            first = 0 if causal else tap
-            yield part, slice(first, first + length), slice(late if causal else 0, None)
+            late = taps[-1] - tap
+            stop = max(0, part.shape[1] - late)
+            yield part, slice(0 if causal else tap, stop), slice(late if causal else 0, None)
 
     @staticmethod
     @once_differentiable
