@@ -34,6 +34,10 @@ def trajectories(plan: WindowPlan, epoch: int, micro_batch: int = 64) -> Counter
         assert len(batch) <= plan.config.batch_size
         for part in batch.split(micro_batch):
             assert len(part) <= micro_batch
+            assert (part.first_fct == part.start).any()
+            assert (part.last_fct == part.start + part.num_fcts - 1).any()
+            assert (part.start <= part.first_fct).all()
+            assert (part.last_fct < part.start + part.num_fcts).all()
             for series, first, last in zip(part.series, part.first_fct, part.last_fct, strict=True):
                 found.update((int(series), t) for t in range(first, last + 1))
     return found

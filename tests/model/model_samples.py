@@ -1,7 +1,7 @@
 """A small panel with every kind of column, its batches, and tiny networks that read them."""
 
 import datetime as dt
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -126,8 +126,7 @@ def cut(batch: Batch, first: int, stop: int) -> Batch:
 
 
 def as_double(batch: Batch) -> Batch:
-    numbers = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    return replace(batch, **{name: x.double() for name, x in numbers.items() if x.is_floating_point()})
+    return replace(batch, **{name: x.double() for name, x in batch.tensors().items() if x.is_floating_point()})
 
 
 def distance(one: Tensor, other: Tensor) -> float:

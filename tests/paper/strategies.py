@@ -112,6 +112,7 @@ class Setting:
             static_category=codes(size, sizes=inputs.static_categories),
             series=torch.arange(size),
             start=torch.zeros(size, dtype=torch.int64),
+            num_fcts=time,
         )
 
     def codes(self, network: Network) -> Codes:

@@ -77,7 +77,7 @@ def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place):
             assert process.poll() is None, process.communicate()
         process.send_signal(number)
         _, err = process.communicate(timeout=120)
-        if process.returncode == 0:  # it was done before the signal came
+        if (place / run / "model.safetensors").exists():  # it was done before the signal came
             continue
         assert process.returncode == 128 + number, err
         assert "saved in" in err

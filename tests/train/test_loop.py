@@ -368,16 +368,16 @@ def test_micro_batches_follow_the_memory_allowed(tmp_path):
     run = training(tmp_path / "run")
     one = run.assemble(run.plan.batch(0, 0).take(np.arange(1)))
     two = run.assemble(run.plan.batch(0, 0).take(np.arange(2)))
-    n, network = WINDOW.num_fcts, run.network
-    a, b = kept_bytes(network, one, n), kept_bytes(network, two, n)
+    network = run.network
+    a, b = kept_bytes(network, one), kept_bytes(network, two)
     assert 1.2 * a < b < 2.3 * a
-    assert pick_micro_batch(network, one, n, 64, TRAIN) == 16
-    assert pick_micro_batch(network, one, n, 16, TRAIN) == 8
+    assert pick_micro_batch(network, one, 64, TRAIN) == 16
+    assert pick_micro_batch(network, one, 16, TRAIN) == 8
     tight = TRAIN.replace(memory_gib=5 * PASSING * a / 2**30)
-    assert pick_micro_batch(network, one, n, 64, tight) == 4
-    assert pick_micro_batch(network, one, n, 3, TRAIN) == 2
+    assert pick_micro_batch(network, one, 64, tight) == 4
+    assert pick_micro_batch(network, one, 3, TRAIN) == 2
     with pytest.raises(ConfigError, match="a step of one window takes about"):
-        pick_micro_batch(network, one, n, 64, TRAIN.replace(memory_gib=1e-6))
+        pick_micro_batch(network, one, 64, TRAIN.replace(memory_gib=1e-6))
     chosen = Training(sample_panel(), config(micro_batch=None), tmp_path / "auto", Ranks())
     assert chosen.run.micro_batch == json.loads((tmp_path / "auto" / "run.json").read_text())["micro_batch"] == 8
 
@@ -418,8 +418,8 @@ def test_a_trained_run_gives_back_its_network_and_transforms(tmp_path):
         run = Run.open(tmp_path / by)
         windows = one.plan.batch(0, 0)
         mine, theirs = one.assemble(windows), run.assembler(panel)(windows)
-        for name in mine.__dataclass_fields__:
-            assert torch.equal(getattr(mine, name), getattr(theirs, name)), name
+        for name, tensor in mine.tensors().items():
+            assert torch.equal(tensor, getattr(theirs, name)), name
         weights = one.weights()
         for name, weight in run.network().named_parameters():
             assert torch.equal(weight, weights[name])

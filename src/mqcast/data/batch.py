@@ -44,6 +44,7 @@ class Batch:
     static_category: Int[Tensor, "batch static_categories"]
     series: Int[Tensor, " batch"]  # numbers in the panel
     start: Int[Tensor, " batch"]  # step of the first input
+    num_fcts: int  # creation times of the windows: the last of T
 
     @property
     def horizon(self) -> int:
@@ -71,8 +72,11 @@ class Batch:
     def _ahead(self, steps: Tensor) -> Tensor:
         return steps[:, 1:].unfold(1, self.loc.shape[1], 1)
 
+    def tensors(self) -> dict[str, Tensor]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "num_fcts"}
+
     def to(self, device: torch.device | str) -> "Batch":
-        return replace(self, **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
 
 
 class Assembler:
@@ -103,9 +107,10 @@ class Assembler:
 
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
-        if (windows.last_fct - windows.start >= config.num_fcts).any():
+        if windows.num_fcts > config.num_fcts:
             raise ConfigError(f"windows of more than {config.num_fcts} creation times; plan them with the same config")
-        num_steps, span = config.num_steps, config.num_steps + config.horizon
+        num_steps = config.history + windows.num_fcts
+        span = num_steps + config.horizon
         start = windows.start - config.history
         steps = start[:, None] + np.arange(span)
         rows, exists = panel.rows_at(windows.series, start, span)
@@ -139,6 +144,7 @@ class Assembler:
             static_category=self._codes("static", windows.series),
             series=_int(windows.series),
             start=_int(start),
+            num_fcts=windows.num_fcts,
         )
 
     def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:

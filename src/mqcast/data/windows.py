@@ -74,10 +74,10 @@ class Splits:
 
 @dataclass(frozen=True)
 class Windows:
-    """One batch of windows: window b scores the creation times first_fct[b] … last_fct[b].
+    """One batch of windows: of its `num_fcts` creation times, window b scores first_fct[b] … last_fct[b].
 
-    All are steps of the window's series. `start` is the first creation time of the lattice cell, scored or not; nothing
-    after `last_target` may be seen.
+    All are steps of the window's series. `start` is the first creation time, scored or not; nothing after `last_target`
+    may be seen.
     """
 
     series: np.ndarray
@@ -85,16 +85,26 @@ class Windows:
     first_fct: np.ndarray
     last_fct: np.ndarray
     last_target: np.ndarray
+    num_fcts: int
 
     def __len__(self) -> int:
         return len(self.series)
 
     def take(self, index: np.ndarray) -> "Windows":
-        return Windows(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+        steps = (self.series, self.start, self.first_fct, self.last_fct, self.last_target)
+        return Windows(*(each[index] for each in steps), self.num_fcts)
 
     def split(self, size: int) -> "list[Windows]":
-        """Micro-batches of `size` windows, the last perhaps of fewer; they depend on nothing else."""
-        return [self.take(np.arange(i, min(i + size, len(self)))) for i in range(0, len(self), size)]
+        """Micro-batches of `size` windows, the last perhaps of fewer; they depend on nothing else.
+
+        They have the creation times that some window of them scores, and those between.
+        """
+        parts = (self.take(np.arange(i, min(i + size, len(self)))) for i in range(0, len(self), size))
+        return [part._trimmed() for part in parts]
+
+    def _trimmed(self) -> "Windows":
+        first, last = int((self.first_fct - self.start).min()), int((self.last_fct - self.start).max())
+        return replace(self, start=self.start + first, num_fcts=last - first + 1)
 
 
 class WindowPlan:
@@ -179,6 +189,7 @@ class WindowPlan:
             first_fct=np.maximum(self.first_fct[owner], start),
             last_fct=np.minimum(self.last_fct[owner], start + size - 1),
             last_target=self.last_target[owner],
+            num_fcts=size,
         )
 
     def _build_epoch(self, epoch: int) -> "_Order":

@@ -178,11 +178,11 @@ def shard_frame(
     network: Network, assemble: Assembler, plan: WindowPlan, series: range, least: float = -np.inf
 ) -> pl.DataFrame:
     """The forecasts of some series, none below `least`, in the order of series, cutoff and horizon."""
-    part, n, found = plan.of_series(series), plan.config.num_fcts, [_no_rows(network)]
+    part, found = plan.of_series(series), [_no_rows(network)]
     for step in range(part.num_batches(0) if part else 0):
         assert part is not None
         for windows in part.batch(0, step).split(WINDOWS_AT_A_TIME):
-            batch = assemble(windows).to(network.levels.device)
+            batch, n = assemble(windows).to(network.levels.device), windows.num_fcts
             scaled = network.quantiles(batch, n).values
             z = batch.loc[:, None, -n:, None] + batch.scale[:, None, -n:, None] * scaled
             values = assemble.target.scaler.inverse(z.double().cpu().numpy())

@@ -191,8 +191,7 @@ class Training:
 
     def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
         """The summed loss of a micro-batch, how many terms it has, and trajectories."""
-        n = self.config.window.num_fcts
-        forecasts = self._forecasts(batch, leaf)
+        forecasts, n = self._forecasts(batch, leaf), batch.num_fcts
         loss, count = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), self.network.levels)
         return loss, count, batch.is_fct.sum().to(count.dtype)
 
@@ -201,7 +200,7 @@ class Training:
         seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
         with autocast(self.config.train, self.ranks.device):
-            return self.forward(batch, self.config.window.num_fcts).float()
+            return self.forward(batch, batch.num_fcts).float()
 
     def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
         longest = self.config.train.clip_norm
@@ -251,14 +250,15 @@ class Training:
         """Mean loss on the validation span as training scores it, and 2·Σ loss / Σ |demand| in units of demand."""
         if self.valid_plan is None:
             return None, {}
-        levels, n = self.network.levels, self.config.window.num_fcts
+        levels = self.network.levels
         num_steps = self.valid_plan.num_batches(0)
         table = torch.zeros(num_steps, 3 + len(levels), dtype=torch.float64)  # loss, terms, |demand|, loss by level
         with evaluating(self.network):
             for step in self.ranks.share(num_steps):
                 for leaf in self.valid_plan.batch(0, step).split(self.run.micro_batch):
                     batch = self.assemble(leaf).to(self.ranks.device)
-                    forecasts = torch.func.functional_call(self.network, self.average or self.parameters, (batch, n))
+                    weights, n = self.average or self.parameters, batch.num_fcts
+                    forecasts = torch.func.functional_call(self.network, weights, (batch, n))
                     loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
                     table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
         loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
@@ -267,7 +267,7 @@ class Training:
 
     def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:
         """Σ |demand| and the summed loss of each level, in units of demand."""
-        n, inverse = self.config.window.num_fcts, self.assemble.target.scaler.inverse
+        n, inverse = batch.num_fcts, self.assemble.target.scaler.inverse
         loc, scale = batch.loc[:, None, -n:, None], batch.scale[:, None, -n:, None]
         scored = batch.is_scored(n).cpu().numpy()
         both = torch.cat((batch.targets(n)[..., None], forecasts), dim=-1) * scale + loc
@@ -318,7 +318,7 @@ class Training:
             torch.manual_seed(config.seed)
             network = Network(self.config.model, Inputs.of(self.panel), window.horizon).to(self.ranks.device)
         one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(self.ranks.device)
-        return pick_micro_batch(network, one, window.num_fcts, window.batch_size, config)
+        return pick_micro_batch(network, one, window.batch_size, config)
 
     def _save(self) -> None:
         if not self.ranks.is_first:
@@ -399,10 +399,10 @@ class Training:
     def _divergence(self, leaves: list[Windows], losses: Tensor) -> TrainingError:
         """Say for which windows this step's loss or gradient is not finite; the step is run again to find them."""
         suspects = [i for i, loss in enumerate(losses.tolist()) if not math.isfinite(loss)]
-        n, found = self.config.window.num_fcts, []
+        found = []
         for i in suspects or range(len(leaves)):
             batch = self.assemble(leaves[i]).to(self.ranks.device)
-            forecasts = self._forecasts(batch, i)
+            forecasts, n = self._forecasts(batch, i), batch.num_fcts
             finite = forecasts.isfinite().all(dim=-1) & batch.targets(n).isfinite()
             bad = (batch.is_scored(n) & ~finite).flatten(1).any(dim=1).cpu().numpy()
             found.append(leaves[i].take(np.flatnonzero(bad) if bad.any() else np.arange(len(bad))))

@@ -13,12 +13,12 @@ PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients an
 NUM_SHARES = 8  # an accelerator's batch can be shared by so many processes
 
 
-def pick_micro_batch(network: Network, batch: Batch, num_fcts: int, batch_size: int, config: TrainConfig) -> int:
+def pick_micro_batch(network: Network, batch: Batch, batch_size: int, config: TrainConfig) -> int:
     """The most windows, a power of two, that stay within the memory allowed, told from one window.
 
     It does not depend on the number of processes, nor on what the machine does meanwhile.
     """
-    needed = PASSING * kept_bytes(network, batch, num_fcts) / 2**30
+    needed = PASSING * kept_bytes(network, batch) / 2**30
     if needed > config.memory_gib:
         raise ConfigError(
             f"a step of one window takes about {needed:.2g} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
@@ -34,7 +34,7 @@ def most_windows(batch_size: int) -> int:
     return min(16, max(8, batch_size // 2))
 
 
-def kept_bytes(network: Network, batch: Batch, num_fcts: int) -> int:
+def kept_bytes(network: Network, batch: Batch) -> int:
     """Bytes that a forward pass keeps for the backward pass, each storage once; the weights are not counted."""
     kept: dict[int, int] = {}
     own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
@@ -48,6 +48,6 @@ def kept_bytes(network: Network, batch: Batch, num_fcts: int) -> int:
 
     alive: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        scored = batch.is_scored(num_fcts)
-        quantile_loss(network(batch, num_fcts), batch.targets(num_fcts), scored, network.levels)
+        n = batch.num_fcts
+        quantile_loss(network(batch, n), batch.targets(n), batch.is_scored(n), network.levels)
     return sum(kept.values())
