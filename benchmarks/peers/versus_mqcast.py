@@ -6,8 +6,6 @@ steps behind it. The backtest times `forecast` itself: both processes have impor
 """
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from mqcast import Panel, Schema
 from mqcast.config import RunConfig
 from mqcast.data.panel import pack
 from mqcast.forecast.predict import forecast
+from mqcast.launch import environments, keep_pages
 from mqcast.run import Run
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
@@ -85,18 +84,9 @@ class Forecasters:
     """Processes that wait for cutoffs on a line of their input and say the seconds that `forecast` took."""
 
     def __init__(self, run: Path, panel: Path, out: Path):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        group = {"WORLD_SIZE": THREADS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-        self.processes = []
-        for rank in range(THREADS):
-            where = os.environ | {
-                key: str(value) for key, value in (group | {"RANK": rank, "LOCAL_RANK": rank}).items()
-            }
-            command = [sys.executable, __file__, "--forecaster", str(run), str(panel), str(out)]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self.processes.append(subprocess.Popen(command, env=where, **pipes))
+        command = [sys.executable, __file__, "--forecaster", str(run), str(panel), str(out)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.processes = [subprocess.Popen(command, env=env, **pipes) for env in environments(THREADS)]
         self._hear()
 
     def _hear(self) -> None:
@@ -117,7 +107,8 @@ class Forecasters:
 
 
 def forecaster(run: str, panel: str, out: str) -> None:
-    """One of the processes; torch's own threads are left alone by OMP_NUM_THREADS."""
+    """One of the processes, set up as those of `mqcast forecast`."""
+    keep_pages()
     trained, data = Run.open(run), Panel.open(panel)
     print("ready", flush=True)
     for line in sys.stdin:

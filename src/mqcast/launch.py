@@ -80,7 +80,8 @@ def run_processes(num: int, arguments: list[str]) -> int:
             signal.signal(number, handler)
 
 
-def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
+def environments(num: int) -> list[dict[str, str]]:
+    """The environment of each of `num` processes: who it is, where the others are, and memory in large pages."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -92,9 +93,13 @@ def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
         "OMP_NUM_THREADS": 1,
         "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", HUGE_PAGES),
     }
-    environments = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
+    own = ({**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in range(num))
+    return [os.environ | {key: str(value) for key, value in each.items()} for each in own]
+
+
+def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "mqcast", *arguments]
-    return [subprocess.Popen(command, env=os.environ | {k: str(v) for k, v in env.items()}) for env in environments]
+    return [subprocess.Popen(command, env=env) for env in environments(num)]
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:

@@ -91,8 +91,8 @@ class Windows:
         return len(self.series)
 
     def take(self, index: np.ndarray) -> "Windows":
-        steps = (self.series, self.start, self.first_fct, self.last_fct, self.last_target)
-        return Windows(*(each[index] for each in steps), self.num_fcts)
+        steps = ("series", "start", "first_fct", "last_fct", "last_target")
+        return replace(self, **{name: getattr(self, name)[index] for name in steps})
 
     def split(self, size: int) -> "list[Windows]":
         """Micro-batches of `size` windows, the last perhaps of fewer; they depend on nothing else.

@@ -31,7 +31,7 @@ from mqcast.run import Run
 from mqcast.train.distributed import joined
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
-WINDOWS_AT_A_TIME = 16
+WINDOWS_AT_A_TIME, FCTS_AT_A_TIME = 64, 2**11
 
 
 def forecast(
@@ -119,6 +119,7 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, sil
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
     window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
+    window = window.replace(batch_size=WINDOWS_AT_A_TIME)
     return plan_cutoffs(window, panel, first, last, silence)
 
 
@@ -179,9 +180,10 @@ def shard_frame(
 ) -> pl.DataFrame:
     """The forecasts of some series, none below `least`, in the order of series, cutoff and horizon."""
     part, found = plan.of_series(series), [_no_rows(network)]
+    size = max(1, min(WINDOWS_AT_A_TIME, FCTS_AT_A_TIME // plan.config.num_fcts))
     for step in range(part.num_batches(0) if part else 0):
         assert part is not None
-        for windows in part.batch(0, step).split(WINDOWS_AT_A_TIME):
+        for windows in part.batch(0, step).split(size):
             batch, n = assemble(windows).to(network.levels.device), windows.num_fcts
             scaled = network.quantiles(batch, n).values
             z = batch.loc[:, None, -n:, None] + batch.scale[:, None, -n:, None] * scaled

@@ -169,19 +169,19 @@ class SharedHeads(nn.Module):
         self.value = SplitLinear((context,), head_dim)
 
     def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
-        """Scaled queries, keys and values, by one product."""
+        """Scaled queries, keys and values."""
         m = min(grid.num_made, codes.num_steps)
         query, ahead = self.query.terms(codes.now(m), codes.ahead(grid.num_fcts))
-        query = query * self.scale
+        query, ahead = query * self.scale, None if ahead is None else ahead * self.scale
+        of_query = [weight * self.scale for weight in self.query.own_weights()]
         of_context, *of_positions = self.key.weight.split(self.key.dims, dim=1)
         products = [F.linear(part, weight) for part, weight in zip(codes.position_now(m), of_positions, strict=True)]
         key = sum(products, start=torch.zeros_like(query))
-        assert self.value.bias is not None
-        now = torch.cat((query, key, self.value.bias.expand_as(query)), dim=-1)
-        of_query = (weight * self.scale for weight in self.query.own_weights())
-        weights = torch.cat((*of_query, of_context, self.value.weight))
-        ahead = None if ahead is None else F.pad(ahead * self.scale, (0, 2 * query.shape[-1]))
-        return grid.linear(now, ahead, (context,), (weights,)).chunk(3, dim=-1)
+        return (
+            grid.linear(query, ahead, (context,), of_query),
+            grid.linear(key, None, (context,), (of_context,)),
+            F.linear(context, self.value.weight, self.value.bias),
+        )
 
     def out(self, attended: Tensor, grid: Grid) -> Tensor:
         return attended

@@ -146,7 +146,7 @@ class CellSum(Function):
         ctx.save_for_backward(*own_and_weights)
         ctx.shapes = fixed.shape, sliding.shape
         n = len(own_and_weights) // 2
-        batch = max(len(part) for part in (fixed, sliding, *own_and_weights[:n]))
+        batch = next((len(part) for part in (fixed, sliding, *own_and_weights[:n]) if len(part) != 1), 1)
         total = fixed.new_empty(batch, sliding.shape[1] - num_q + 1, num_q, fixed.shape[-1])
         torch.add(fixed.expand(batch, -1, -1, -1), slid(sliding, num_q), out=total)
         for own, weight in zip(own_and_weights[:n], own_and_weights[n:], strict=True):
@@ -159,8 +159,11 @@ class CellSum(Function):
         saved, gradient = ctx.saved_tensors, gradient.contiguous()
         n, flat = len(saved) // 2, gradient.flatten(0, 2)
         fixed_shape, sliding_shape = ctx.shapes
-        of_fixed = gradient.sum(dim=2 if fixed_shape[2] == 1 else 1, keepdim=True).sum_to_size(fixed_shape)
-        of_sliding = slid_sum(gradient).sum_to_size(sliding_shape)
+        of_fixed = of_sliding = None
+        if ctx.needs_input_grad[1]:
+            of_fixed = gradient.sum(dim=2 if fixed_shape[2] == 1 else 1, keepdim=True).sum_to_size(fixed_shape)
+        if ctx.needs_input_grad[2]:
+            of_sliding = slid_sum(gradient).sum_to_size(sliding_shape)
         of_own = [(flat @ weight).view(own.shape) for own, weight in zip(saved[:n], saved[n:], strict=True)]
         of_weights = [flat.mT @ own.reshape(-1, own.shape[-1]) for own in saved[:n]]
         return None, of_fixed, of_sliding, *of_own, *of_weights
