@@ -89,12 +89,13 @@ def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
         "position": position,
         "encoder": 2 * steps * 2 * d * (4 * b + d + layers * b * d) + 2 * b * d * s,
         "contexts.cell": 2 * a * (seen * (2 * b * d + d) + b * s + query(m))
-        + 2 * a * b * (pairs + likeness + big_h * pairs),
-        "contexts.block": 2 * c * (b * big_h * m * a + query(m)),
+        + 2 * a * b * (pairs + likeness)
+        + 2 * c * b * (seen * a + big_h * pairs),
+        "contexts.block": 2 * c * query(m),
         "contexts.agnostic": 2 * a * (n * b * d + b * s),
         "contexts.future": 2 * a * n * big_h * d,
-        "feedback": 2 * a * (query(n) + n * own + 2 * m * own + m * d) + 4 * a * b * earlier,
-        "feedback_block": 2 * c * (b * big_h * n * a + query(n) + n * own),
+        "feedback": 2 * a * (query(n) + n * own + m * own + m * d) + 2 * c * m * own + 2 * (a + c) * b * earlier,
+        "feedback_block": 2 * c * (query(n) + n * own),
         "local": 2 * a * (n * b * a + (n + big_h - 1) * d + 2 * n * own + b * big_h * n * q),
     }
 

@@ -103,11 +103,12 @@ def test_the_weights_are_those_that_the_forecasts_were_made_with():
     network.feedback.register_forward_hook(lambda _, given, out: calls.update(feedback=(given, out)))
     found = network.explain(batch)
     (codes, grid, *_), attended = calls["history"]
-    value = network.contexts.cell.value(codes.hidden)
+    value = network.contexts.cell.value(codes.hidden) @ network.contexts.block.map.T
     assert distance(torch.einsum("bhts,bsa->bhta", found.history, value), grid.forecasts(attended)) <= 1e-5
     (context, *_), attended = calls["feedback"]
     attended = grid.forecasts(attended)
-    value = grid.forecasts(network.feedback.heads.value((context,)))  # of the forecast made at s, r steps ahead
+    value = network.feedback.heads.value((context,)) @ network.feedback_block.map.T
+    value = grid.forecasts(value)  # of the forecast made at s, r steps ahead
     for t in range(NUM_STEPS):
         for h in range(HORIZON):
             earlier = range(max(0, t + h - HORIZON + 1), t + 1)

@@ -83,7 +83,8 @@ def test_gradients_of_the_horizon_specific_attention(num_fcts, by_target):
     torch.manual_seed(0)
     cell = HorizonAttention(TINY, HIDDEN, POSITION).double()
     grid = Grid(2, num_fcts, by_target)
-    check(Wanted(cell, grid), lambda *parts: (codes_of(*parts), grid, None), *codes_inputs())
+    W_o = random(3, 2)
+    check(Wanted(cell, grid), lambda out, *parts: (codes_of(*parts), grid, None, out), W_o, *codes_inputs())
 
 
 @pytest.mark.parametrize("num_fcts", [2, 4])
@@ -96,7 +97,9 @@ def test_gradients_of_the_attention_over_earlier_forecasts(kind, heads, num_fcts
     cell = kind(TINY.replace(feedback_heads=heads), HIDDEN, POSITION, CONTEXT, 2).double()
     grid = Grid(2, num_fcts, by_target=kind is FeedbackAttention)
     context = random(2, *(grid.shape if grid.by_target else (2, 4)), CONTEXT)
-    check(Wanted(cell, grid), lambda c, *parts: (c, codes_of(*parts), grid, None), context, *codes_inputs())
+    W_o = random(3, 2)
+    call = lambda c, out, *parts: (c, codes_of(*parts), grid, None, out)  # noqa: E731
+    check(Wanted(cell, grid), call, context, W_o, *codes_inputs())
 
 
 def test_gradients_of_the_encoders_attention():

@@ -40,7 +40,8 @@ def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block, b
     codes = setting.codes(network)
     contexts, grid = network.contexts, Grid(setting.horizon, len(setting.fcts), by_target)
     fast = contexts.cell(codes, grid, maps)
-    fast_block = grid.forecasts(contexts.block(fast, codes, (), grid))
+    mapped = contexts.cell(codes, grid, None, contexts.block.map)
+    fast_block = grid.forecasts(contexts.block(mapped, codes, (), grid))
     each, each_block = [], []
     for b in range(len(setting.starts)):
         own = naive.Codes.of(codes, b)
@@ -65,7 +66,8 @@ def check_feedback(setting: Setting, in_loops) -> None:
     given = by_target(grid, naive.array(context)) if grid.by_target else context
     fast = network.feedback(given, codes, grid, maps)
     own = (given if grid.by_target else context[:, :, num_contexts - len(setting.fcts) :],)
-    fast_block = grid.forecasts(network.feedback_block(fast, codes, own, grid))
+    mapped = network.feedback(given, codes, grid, None, network.feedback_block.map)
+    fast_block = grid.forecasts(network.feedback_block(mapped, codes, own, grid))
     each, each_block = [], []
     for b, h_by_t in enumerate(naive.array(context)):
         own = naive.Codes.of(codes, b)

@@ -26,6 +26,13 @@ LIKENESS = (1.6, 2.2)  # how sharply a target looks for steps with its r^g and i
 KEPT_WEIGHTS = 2**27  # beyond this many, training computes the weights anew on the way back
 
 
+Out = Float[Tensor, "mapped head"] | None  # W_o of the block around a cell, if it has one
+
+
+def mapped(attended: Tensor, out: Out) -> Tensor:
+    return attended if out is None else F.linear(attended, out)
+
+
 @dataclass(frozen=True)
 class Codes:
     """What the decoder sees: h_t and r_u as parts, and which steps are the series' own."""
@@ -141,10 +148,12 @@ class HorizonAttention(nn.Module):
             read = self.value.weight[:2]
             read.copy_(torch.eye(*read.shape))
 
-    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Float[Tensor, "batch p q head"]:
+    def forward(
+        self, codes: Codes, grid: Grid, maps: Maps | None, out: Out = None
+    ) -> Float[Tensor, "batch p q head_or_mapped"]:
         m = min(grid.num_made, codes.num_steps)
         key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, codes.num_steps)))
-        value_BSA = self.value(codes.hidden)
+        value_BSA = mapped(self.value(codes.hidden), out)
         now_BTA = self.query.now(codes.now(m)) * self.scale
         if self.query.ahead is not None:
             ahead_BUA = (self.query.ahead(codes.ahead(m)) * self.scale).expand(len(key_BSA), -1, -1)
@@ -168,7 +177,7 @@ class SharedHeads(nn.Module):
         self.key = SplitLinear((context, *position), head_dim, bias=False)
         self.value = SplitLinear((context,), head_dim)
 
-    def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
+    def forward(self, context: Tensor, codes: Codes, grid: Grid, out: Out) -> Parts:
         """Scaled queries, keys and values."""
         m = min(grid.num_made, codes.num_steps)
         query, ahead = self.query.terms(codes.now(m), codes.ahead(grid.num_fcts))
@@ -180,10 +189,15 @@ class SharedHeads(nn.Module):
         return (
             grid.linear(query, ahead, (context,), of_query),
             grid.linear(key, None, (context,), (of_context,)),
-            F.linear(context, self.value.weight, self.value.bias),
+            F.linear(context, *self._value(out)),
         )
 
-    def out(self, attended: Tensor, grid: Grid) -> Tensor:
+    def _value(self, out: Out) -> Parts:
+        """W_o W_v and W_o b_v."""
+        assert self.value.bias is not None
+        return (self.value.weight, self.value.bias) if out is None else (out @ self.value.weight, out @ self.value.bias)
+
+    def of_sums(self, attended: Tensor, grid: Grid, out: Out) -> Tensor:
         return attended
 
 
@@ -200,15 +214,15 @@ class HeadsPerHorizon(nn.Module):
         self.key_HAK = uniform(horizon, head_dim, context + sum(position), fan_in=context + sum(position))
         self.value = PerHorizonLinear((), (), (context,), head_dim, horizon)
 
-    def forward(self, context: Tensor, codes: Codes, grid: Grid) -> Parts:
+    def forward(self, context: Tensor, codes: Codes, grid: Grid, out: Out) -> Parts:
         m = min(grid.num_made, codes.num_steps)
         query = self.query(codes.now(m), codes.ahead(grid.num_fcts), (context,), grid)
         key_JAK = grid.of_horizons(self.key_HAK[:, None] * self.scale)[0]
         positions = (grid.spread(part).expand(*context.shape[:3], -1) for part in codes.position_now(m))
         return torch.einsum("buja,jak->bujk", query, key_JAK), torch.cat((context, *positions), dim=-1), context
 
-    def out(self, attended: Tensor, grid: Grid) -> Tensor:
-        return self.value((), (), (attended,), grid)
+    def of_sums(self, attended: Tensor, grid: Grid, out: Out) -> Tensor:
+        return mapped(self.value((), (), (attended,), grid), out)
 
 
 class FeedbackAttention(nn.Module):
@@ -232,14 +246,19 @@ class FeedbackAttention(nn.Module):
         )
 
     def forward(
-        self, context: Float[Tensor, "batch target made context"], codes: Codes, grid: Grid, maps: Maps | None
-    ) -> Float[Tensor, "batch target made head"]:
-        query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid)
+        self,
+        context: Float[Tensor, "batch target made context"],
+        codes: Codes,
+        grid: Grid,
+        maps: Maps | None,
+        out: Out = None,
+    ) -> Float[Tensor, "batch target made head_or_mapped"]:
+        query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid, out)
         logits_BUJI = query_BUJK @ key_BUJK.mT
         weights_BUJI = logits_BUJI.add_(self._hidden(codes, grid)).softmax(dim=-1)
         if maps is not None:
             maps.feedback = by_source(grid.forecasts(weights_BUJI), codes.num_steps)
-        return self.heads.out(weights_BUJI @ value_BUJV, grid)
+        return self.heads.of_sums(weights_BUJI @ value_BUJV, grid, out)
 
     def _hidden(self, codes: Codes, grid: Grid) -> Float[Tensor, "_ target made earlier"]:
         """−∞ where a forecast may not look: at later ones, and at those that were never made; at itself it may."""
@@ -279,8 +298,13 @@ class AllContextsAttention(nn.Module):
         self.value = SplitLinear((horizon * context,), horizon * self.dim)
 
     def forward(
-        self, context: Float[Tensor, "batch horizon context_fct context"], codes: Codes, grid: Grid, maps: Maps | None
-    ) -> Float[Tensor, "batch horizon fct head"]:
+        self,
+        context: Float[Tensor, "batch horizon context_fct context"],
+        codes: Codes,
+        grid: Grid,
+        maps: Maps | None,
+        out: Out = None,
+    ) -> Float[Tensor, "batch horizon fct head_or_mapped"]:
         horizon, m, num_fcts = *context.shape[1:3], grid.num_fcts
         first, begun = m - num_fcts, codes.begun[:, codes.num_steps - m :]
 
@@ -299,14 +323,15 @@ class AllContextsAttention(nn.Module):
         attended = weighted(logits_of, value_BHSA, horizon, num_fcts, self.lookback, maps)
         if maps is not None:
             maps.feedback = F.pad(maps.taken(), (codes.num_steps - m, 0))
-        return attended
+        return mapped(attended, out)
 
 
 class Block(nn.Module):
     """What stands around an attention cell: nothing, or a residual connection from its query and a layer norm.
 
-    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b), of width d_h. W_o starts at zero, or the noise of what is
-    attended to would drive the attention away from it before it is of use.
+    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b). W_o starts at zero, or the noise of what is attended to would
+    drive the attention away from it before it is of use. The cell maps by W_o, since it can do so before it sums: to a
+    step's value rather than to what each of its many targets gets.
     """
 
     def __init__(
@@ -322,13 +347,17 @@ class Block(nn.Module):
         if self.out is not None:
             nn.init.zeros_(self.out.weight)
 
+    @property
+    def map(self) -> Out:
+        """W_o."""
+        return None if self.out is None else self.out.weight
+
     def forward(
-        self, attended: Float[Tensor, "batch p q head"], codes: Codes, own: Parts, grid: Grid
+        self, attended: Float[Tensor, "batch p q context"], codes: Codes, own: Parts, grid: Grid
     ) -> Float[Tensor, "batch p q context"]:
+        """`attended` is mapped by W_o."""
         attended = self.dropout(attended, grid)
-        if self.out is None or self.residual is None or self.norm is None:
+        if self.residual is None or self.norm is None:
             return attended
         m = min(grid.num_made, codes.num_steps)
-        now, ahead = self.residual.terms(codes.now(m), codes.ahead(grid.num_fcts))
-        weights = (self.out.weight, *self.residual.own_weights())
-        return self.norm(grid.linear(now, ahead, (attended, *own), weights))
+        return self.norm(self.residual(codes.now(m), codes.ahead(grid.num_fcts), own, grid).add_(attended))

@@ -31,7 +31,7 @@ class AttentionContexts(nn.Module):
 
     def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
         m = min(grid.num_made, codes.num_steps)
-        specific = self.block(self.cell(codes, grid, maps), codes, (), grid)
+        specific = self.block(self.cell(codes, grid, maps, self.block.map), codes, (), grid)
         agnostic = self.agnostic(codes.hidden_now(m) if self.whole_future else codes.now(m))
         if self.future is not None:
             agnostic = agnostic + self.future(codes.ahead(m))
@@ -85,7 +85,7 @@ class LocalMLP(nn.Module):
     ) -> Float[Tensor, "batch p q quantile"]:
         hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid)
         if self.horizon_code is not None:
-            hidden = hidden + grid.of_horizons(self.horizon_code)
+            hidden = hidden.add_(grid.of_horizons(self.horizon_code))
         raw = self.out(F.relu(hidden, inplace=True))
         if not self.monotone:
             return raw

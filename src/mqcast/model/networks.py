@@ -80,7 +80,7 @@ class Network(nn.Module):
         c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
         own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:
-            attended = self.feedback(c, codes, grid, maps)
+            attended = self.feedback(c, codes, grid, maps, self.feedback_block.map)
             own = (*own, self.feedback_block(attended, codes, own, grid))  # c_{t,h}, c̃_{t,h}
         return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, codes, grid))  # ŷ_{t+h}
 
