@@ -31,7 +31,7 @@ from mqcast.run import Run
 from mqcast.train.distributed import joined
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
-WINDOWS_AT_A_TIME, FCTS_AT_A_TIME = 64, 2**11
+WINDOWS_AT_A_TIME, FCTS_AT_A_TIME = 64, 2**12
 
 
 def forecast(

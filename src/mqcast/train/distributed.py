@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -122,6 +124,12 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
         torch.set_num_threads(before)
 
 
+@cache
+def _met(*environment: str) -> tuple[Any, int, int]:
+    """Where the processes meet, once for all groups: who comes too early to the first rank's store waits for long."""
+    return next(iter(rendezvous("env://")))
+
+
 @contextmanager
 def _group(place: torch.device) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
@@ -129,7 +137,7 @@ def _group(place: torch.device) -> Iterator[Ranks]:
         return
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    store, rank, num = next(iter(rendezvous("env://")))
+    store, rank, num = _met(*(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")))
     # The store outlives a group and, under torchrun, a process: without a prefix ranks may find addresses of the dead.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"attempt {attempt}, group {next(_num_groups)}", store)
