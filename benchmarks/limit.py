@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import queue
 import statistics
 import sys
 import tempfile
@@ -195,6 +196,16 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
     return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps
 
 
+def heard(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
+    """What one of the processes has found; should one have failed, nobody waits for it."""
+    while True:
+        try:
+            return out.get(timeout=5)
+        except queue.Empty:
+            if any(process.exitcode for process in processes):
+                raise SystemExit("a process has failed; its error is above") from None
+
+
 def gather(path: Path, rounds: int, num_fcts: int, timed: int, save: Any) -> dict[str, list[dict]]:
     """Rounds of all settings, interleaved; `save` is called with what there is after each."""
     context, settings = multiprocessing.get_context("spawn"), SETTINGS * rounds
@@ -205,7 +216,7 @@ def gather(path: Path, rounds: int, num_fcts: int, timed: int, save: Any) -> dic
         process.start()
     runs: dict[str, list[dict]] = {label(setting): [] for setting in SETTINGS}
     for i, setting in enumerate(settings):
-        pair = [out.get(timeout=600) for _ in processes]
+        pair = [heard(out, processes) for _ in processes]
         assert all(found[0] == i for found in pair), pair
         seconds, rate = (statistics.fmean(found[k] for found in pair) for k in (2, 3))
         run = {"round": i // len(SETTINGS), "step_s": seconds, "sgemm_gflops": rate}
