@@ -118,8 +118,9 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, sil
     """
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
-    window = trained.replace(history=history, num_trajectories=None, aligned=True, min_history=1)
-    window = window.replace(batch_size=WINDOWS_AT_A_TIME)
+    window = trained.replace(
+        history=history, num_trajectories=None, aligned=True, min_history=1, batch_size=WINDOWS_AT_A_TIME
+    )
     return plan_cutoffs(window, panel, first, last, silence)
 
 
