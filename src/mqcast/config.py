@@ -201,7 +201,9 @@ class ModelConfig(Settings):
     )
     encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
     position_norm: bool = Field(default=True, description="position encodings are brought to unit size, at most")
-    horizon_code: bool = Field(default=True, description="the output layer knows how far ahead it forecasts")
+    horizon_code: bool = Field(
+        default=True, description="the output MLP has a bias for each horizon and, after attention, weights for h¹"
+    )
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
     head: Literal["free", "monotone"] = Field(
         default="free", description="monotone: quantiles that cannot cross; free: rearranged when published"

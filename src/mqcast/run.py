@@ -33,7 +33,7 @@ from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
 from mqcast.version import __version__
 
-FORMAT, FORMAT_VERSION = "mqcast-run", 3
+FORMAT, FORMAT_VERSION = "mqcast-run", 4
 DIGEST = "sha256"  # of the weights, in their file
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
 

@@ -542,6 +542,8 @@ def local_mlp(
             hidden = W @ join(agnostic[t], codes.r[t + h], *(x[t, h] for x in own)) + b
             if config.horizon_code:
                 hidden = hidden + array(local.horizon_code[h - 1, 0])
+            if config.horizon_code and config.has_attention:
+                hidden = hidden + array(local.horizon_read).reshape(codes.horizon, len(b), -1)[h - 1] @ codes.h1[t]
             y = dense(local.out, relu(hidden))
             if config.head == "monotone":
                 for q in range(1, len(y)):

@@ -24,7 +24,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, fsync, write_file
-from mqcast.errors import ConfigError, SeriesLeftOutWarning
+from mqcast.errors import ArtifactError, ConfigError, SeriesLeftOutWarning
 from mqcast.model.networks import Network
 from mqcast.model.position import reach_of
 from mqcast.run import Run
@@ -72,17 +72,19 @@ def write_forecasts(
     folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
     with joined(device) as ranks:
         network.to(ranks.device)
-        mine = ranks.share(len(shards))
-        for i in mine:
-            file = folder / f"{i:06}.arrow"
-            if not file.exists():
-                _write_shard(file, shard_frame(network, assemble, plan, shards[i], run.least))
-            if on_progress is not None and ranks.is_first:
-                on_progress(i - mine.start + 1, len(mine))
-        ranks.agree(1)  # all shards are there
-        if ranks.is_first:
-            _merge([folder / f"{i:06}.arrow" for i in range(len(shards))], path)
-            shutil.rmtree(folder, ignore_errors=True)
+        files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
+        with Merger(files, path) as merger:
+            for i in ranks.claims(len(shards)):
+                if not files[i].exists():
+                    _write_shard(files[i], shard_frame(network, assemble, plan, shards[i], run.least))
+                if ranks.is_first:
+                    merger.take()
+                    if on_progress is not None:
+                        on_progress(i + 1, len(shards))
+            ranks.agree(1)  # all shards are there
+            if ranks.is_first:
+                merger.finish()
+                shutil.rmtree(folder, ignore_errors=True)
         ranks.agree(1)
     return path
 
@@ -173,7 +175,8 @@ def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
     """
     rows = (int((plan.last_fct - plan.first_fct).max()) + 1) * plan.config.horizon
     size = max(1, min(ROWS_A_SHARD // rows, max(-(-panel.num_series // NUM_SHARDS), LEAST_ROWS_A_SHARD // rows)))
-    return [range(i, min(i + size, panel.num_series)) for i in range(0, panel.num_series, size)]
+    num = -(-panel.num_series // size)
+    return [range(panel.num_series * i // num, panel.num_series * (i + 1) // num) for i in range(num)]
 
 
 def shard_frame(
@@ -247,18 +250,46 @@ def _shard(file: Path) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
-def _merge(files: list[Path], path: Path) -> None:
-    """All shards as one file, in their order. Quantiles hardly repeat: a dictionary of them would only take time."""
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        schema = _shard(files[0]).schema
-        repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
-        with pq.ParquetWriter(draft, schema, use_dictionary=repeated) as writer:  # type: ignore[arg-type]
-            for file in files:
-                writer.write_table(_shard(file))
-        fsync(draft)
-        draft.replace(path)
-        fsync(path.absolute().parent)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise cannot_write(path, error) from error
+class Merger:
+    """Shards become one file, in their order, as they appear. Quantiles hardly repeat: they get no dictionary."""
+
+    def __init__(self, files: list[Path], path: Path):
+        self.files, self.path, self.draft = files, path, path.with_name(f".{path.name}.part")
+        self.writer: pq.ParquetWriter | None = None
+        self.num_taken = 0
+
+    def __enter__(self) -> "Merger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.writer is not None:  # it was interrupted
+            self.writer.close()
+            self.draft.unlink(missing_ok=True)
+
+    def take(self) -> None:
+        """Those that are there, up to the first that is not."""
+        try:
+            while self.num_taken < len(self.files) and self.files[self.num_taken].exists():
+                table = _shard(self.files[self.num_taken])
+                if self.writer is None:
+                    repeated = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
+                    self.writer = pq.ParquetWriter(self.draft, table.schema, use_dictionary=repeated)  # type: ignore[arg-type]
+                self.writer.write_table(table)
+                self.num_taken += 1
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def finish(self) -> None:
+        self.take()
+        if self.writer is None or self.num_taken < len(self.files):
+            missing = self.files[self.num_taken]
+            raise ArtifactError(f"{missing} is missing; let all processes write to one file system, and forecast again")
+        try:
+            self.writer.close()
+            self.writer = None
+            fsync(self.draft)
+            self.draft.replace(self.path)
+            fsync(self.path.absolute().parent)
+        except OSError as error:
+            self.draft.unlink(missing_ok=True)
+            raise cannot_write(self.path, error) from error

@@ -64,14 +64,25 @@ class LocalMLP(nn.Module):
     """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
 
     With a horizon code the hidden layer has a bias for each horizon, so that widths can grow with the lead even where
-    positions do not tell it.
+    positions do not tell it. Where contexts come from attention it also reads h¹_t by weights of each horizon's own, as
+    the dense contexts of MQ-CNN do: what was sold last is worth much tomorrow and little in a month.
     """
 
-    def __init__(self, config: ModelConfig, agnostic: int, position: Sequence[int], own: Sequence[int], horizon: int):
+    def __init__(
+        self,
+        config: ModelConfig,
+        agnostic: int,
+        position: Sequence[int],
+        own: Sequence[int],
+        horizon: int,
+        hidden: Sequence[int],
+    ):
         super().__init__()
-        self.hidden = HorizonLinear((agnostic,), position, own, config.head_dim, RELU)
-        self.horizon_code = zeros(horizon, 1, config.head_dim) if config.horizon_code else None
-        self.out = nn.Linear(config.head_dim, len(config.quantiles))
+        a, coded = config.head_dim, config.horizon_code
+        self.hidden = HorizonLinear((agnostic,), position, own, a, RELU)
+        self.horizon_code = zeros(horizon, 1, a) if coded else None
+        self.horizon_read = zeros(horizon * a, hidden[0]) if coded and config.has_attention else None
+        self.out = nn.Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"
 
     def ignore_at_first(self, num_channels: int) -> None:
@@ -83,9 +94,13 @@ class LocalMLP(nn.Module):
     def forward(
         self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, codes: Codes, grid: Grid
     ) -> Float[Tensor, "batch p q quantile"]:
-        hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid)
-        if self.horizon_code is not None:
-            hidden = hidden.add_(grid.of_horizons(self.horizon_code))
+        code, read = self.horizon_code, None
+        if code is not None and self.horizon_read is not None:
+            hidden_now = codes.hidden_now(agnostic.shape[1])[0]
+            read = F.linear(hidden_now, self.horizon_read, code.flatten()).unflatten(-1, (grid.horizon, -1))
+        hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid, read)
+        if code is not None and read is None:
+            hidden = hidden.add_(grid.of_horizons(code))
         raw = self.out(F.relu(hidden, inplace=True))
         if not self.monotone:
             return raw

@@ -42,15 +42,20 @@ class Grid:
         ahead: Float[Tensor, "_ _ out"] | None,
         own: Sequence[Float[Tensor, "batch p q _"]] = (),
         weights: Sequence[Float[Tensor, "out _"]] = (),
+        pairs: Float[Tensor, "batch _ horizon out"] | None = None,
     ) -> Float[Tensor, "_ p q out"]:
-        """now_t + ahead_{t+h} + Σ_i W_i own_i of each cell; `now` may lack the first creation times."""
+        """now_t + ahead_{t+h} + pair_{t,h} + Σ_i W_i own_i of each cell.
+
+        `now` and `pairs` may lack the first creation times.
+        """
         if ahead is None:
             ahead = now.new_zeros(1, self.num_fcts + self.horizon - 1, now.shape[-1])
         fixed, sliding = (ahead[:, :, None], self._to_slide(now)) if self.by_target else (now[:, None], ahead)
-        parts = (fixed, sliding, *own, *weights)
+        parts = (fixed, sliding, pairs, *own, *weights)
         if torch.is_autocast_enabled(now.device.type):
-            parts = tuple(part.to(torch.get_autocast_dtype(now.device.type)) for part in parts)
-        return CellSum.apply(self.shape[1], *parts)  # type: ignore[no-any-return]
+            dtype = torch.get_autocast_dtype(now.device.type)
+            parts = tuple(None if part is None else part.to(dtype) for part in parts)
+        return CellSum.apply(self, *parts)  # type: ignore[no-any-return]
 
     def spread(self, now: Float[Tensor, "_ _ channel"]) -> Float[Tensor, "_ _ _ channel"]:
         """What belongs to creation times, for each cell: a view."""
@@ -105,7 +110,8 @@ def new_cells(like: Tensor, grid: Grid, num_fcts: int) -> tuple[Tensor, Tensor]:
         cells = like.new_empty(batch, p, q, dim)
         return cells, cells
     rows = like.new_zeros(q - 1 + batch * p, q, dim)
-    return rows[q - 1 :].view(batch, p, q, dim), _by_creation_time(rows, batch, grid, num_fcts)
+    cells = like.new_empty(0).set_(rows.untyped_storage(), (q - 1) * q * dim, (batch, p, q, dim))  # type: ignore[call-overload]
+    return cells, _by_creation_time(rows, batch, grid, num_fcts)
 
 
 def cells_of(cells: Tensor, grid: Grid, num_fcts: int) -> Tensor:
@@ -139,16 +145,21 @@ class Forecasts(Function):
 
 
 class CellSum(Function):
-    """fixed + sliding_{p+q} + Σ_i W_i own_i, summed in one buffer."""
+    """fixed + sliding_{p+q} + pairs + Σ_i W_i own_i, summed in one buffer."""
 
     @staticmethod
-    def forward(ctx, num_q: int, fixed: Tensor, sliding: Tensor, *own_and_weights: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx, grid: Grid, fixed: Tensor, sliding: Tensor, pairs: Tensor | None, *own_and_weights: Tensor):  # type: ignore[override]
         ctx.save_for_backward(*own_and_weights)
-        ctx.shapes = fixed.shape, sliding.shape
-        n = len(own_and_weights) // 2
-        batch = next((len(part) for part in (fixed, sliding, *own_and_weights[:n]) if len(part) != 1), 1)
-        total = fixed.new_empty(batch, sliding.shape[1] - num_q + 1, num_q, fixed.shape[-1])
-        torch.add(fixed.expand(batch, -1, -1, -1), slid(sliding, num_q), out=total)
+        n, num_q = len(own_and_weights) // 2, grid.shape[1]
+        num_pairs = 0 if pairs is None else pairs.shape[1]
+        ctx.grid, ctx.num_pairs, ctx.shapes = grid, num_pairs, (fixed.shape, sliding.shape)
+        first = () if pairs is None else (pairs,)
+        batch = next((len(part) for part in (fixed, sliding, *first, *own_and_weights[:n]) if len(part) != 1), 1)
+        fixed = fixed.expand(batch, -1, -1, -1)
+        total, by_fct_BHTD = new_cells(fixed, grid, num_pairs)
+        torch.add(fixed, slid(sliding, num_q), out=total)
+        if pairs is not None:
+            by_fct_BHTD += pairs.transpose(1, 2)
         for own, weight in zip(own_and_weights[:n], own_and_weights[n:], strict=True):
             total.view(-1, total.shape[-1]).addmm_(own.reshape(-1, own.shape[-1]), weight.mT)
         return total
@@ -159,11 +170,13 @@ class CellSum(Function):
         saved, gradient = ctx.saved_tensors, gradient.contiguous()
         n, flat = len(saved) // 2, gradient.flatten(0, 2)
         fixed_shape, sliding_shape = ctx.shapes
-        of_fixed = of_sliding = None
+        of_fixed = of_sliding = of_pairs = None
         if ctx.needs_input_grad[1]:
             of_fixed = gradient.sum(dim=2 if fixed_shape[2] == 1 else 1, keepdim=True).sum_to_size(fixed_shape)
         if ctx.needs_input_grad[2]:
             of_sliding = slid_sum(gradient).sum_to_size(sliding_shape)
+        if ctx.needs_input_grad[3]:
+            of_pairs = cells_of(gradient, ctx.grid, ctx.num_pairs).transpose(1, 2).contiguous()
         of_own = [(flat @ weight).view(own.shape) for own, weight in zip(saved[:n], saved[n:], strict=True)]
         of_weights = [flat.mT @ own.reshape(-1, own.shape[-1]) for own in saved[:n]]
-        return None, of_fixed, of_sliding, *of_own, *of_weights
+        return None, of_fixed, of_sliding, of_pairs, *of_own, *of_weights

@@ -70,8 +70,11 @@ class HorizonLinear(nn.Module):
         self.ahead = SplitLinear(ahead, out_dim, bias=False, gain=gain, fan_in=fan_in) if ahead else None
         self.own = SplitLinear(own, out_dim, bias=False, gain=gain, fan_in=fan_in) if own else None
 
-    def forward(self, now: Parts, ahead: Parts, own: Parts, grid: Grid) -> Float[Tensor, "_ p q out"]:
-        return grid.linear(*self.terms(now, ahead), own, self.own_weights())
+    def forward(
+        self, now: Parts, ahead: Parts, own: Parts, grid: Grid, pairs: Tensor | None = None
+    ) -> Float[Tensor, "_ p q out"]:
+        """`pairs`, if any, are added: they have been mapped already."""
+        return grid.linear(*self.terms(now, ahead), own, self.own_weights(), pairs)
 
     def terms(self, now: Parts, ahead: Parts) -> tuple[Tensor, Tensor | None]:
         """What belongs to creation times, and what belongs to targets."""

@@ -32,6 +32,7 @@ class Ranks:
     rank: int = 0
     num: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    store: Any = None  # what the ranks of a group share
 
     @property
     def is_first(self) -> bool:
@@ -41,6 +42,14 @@ class Ranks:
         """Neighbouring parts of one rank, left out: of this one; the shares of all are the whole, as even as can be."""
         i = self.rank if rank is None else rank
         return range(num_parts * i // self.num, num_parts * (i + 1) // self.num)
+
+    def claims(self, num_parts: int) -> Iterator[int]:
+        """Parts in their order, each to the rank that asks first; once in a group."""
+        if self.store is None:
+            yield from range(num_parts)
+            return
+        while (part := self.store.add("claimed", 1) - 1) < num_parts:
+            yield part
 
     def add(self, table: Tensor) -> Tensor:
         """Sum over ranks; exact where at most one of them has something else than zero."""
@@ -143,7 +152,7 @@ def _group(place: torch.device) -> Iterator[Ranks]:
     store = PrefixStore(f"attempt {attempt}, group {next(_num_groups)}", store)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", store=store, rank=rank, world_size=num)
     try:
-        yield Ranks(rank, num, place)
+        yield Ranks(rank, num, place, store)
     except (dist.DistError, RuntimeError) as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
