@@ -200,7 +200,9 @@ class ModelConfig(Settings):
         default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
     )
     encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
-    position_norm: bool = Field(default=True, description="position encodings are brought to unit size, at most")
+    position_norm: bool = Field(
+        default=True, description="the encoder and attention see positions brought to unit size, at most"
+    )
     horizon_code: bool = Field(
         default=True, description="the output MLP has a bias for each horizon and, after attention, weights for h¹"
     )

@@ -70,7 +70,7 @@ class Wanted(nn.Module):
 def codes_of(hidden: Tensor, static: Tensor, shared: Tensor, local: Tensor) -> Codes:
     """Two series of four steps and two horizons, one of which begins at the third."""
     begun = torch.tensor([[True] * 4, [False, False, True, True]])
-    return Codes((hidden, static), (shared, local), begun, horizon=2)
+    return Codes((hidden, static), (shared, local), (shared, local), begun, horizon=2)
 
 
 def codes_inputs() -> tuple[Tensor, ...]:

@@ -241,15 +241,20 @@ def raw_position(raw: position.RawPosition, inputs: Inputs, horizon: int, series
     return r
 
 
-def positions(network: networks.Network, series: Series) -> ByStep:
-    """r_u, u = 0 … T+H−1."""
+def positions(network: networks.Network, series: Series) -> tuple[ByStep, ByStep]:
+    """r_u, u = 0 … T+H−1, as the encoder and the attention see them, and as they are."""
     config, inputs, span = network.config, network.inputs, series.num_steps + network.horizon
     if config.model in ("mqcnn", "mqrnn"):
-        return raw_position(network.position, inputs, network.horizon, series)
+        r = raw_position(network.position, inputs, network.horizon, series)
+        return r, r
     r_global = global_position(network.position, config, inputs, network.horizon, series)
     r_local = local_position(network.position, inputs, span, series)
-    parts, nothing = [normed(config, part) for part in (r_global, r_local)], np.zeros(0)
-    return {u: join(*(part.get(u, nothing) for part in parts)) for u in range(span)}
+    plain, nothing = (r_global, r_local), np.zeros(0)
+    r, as_they_are = (
+        {u: join(*(part.get(u, nothing) for part in parts)) for u in range(span)}
+        for parts in ([normed(config, part) for part in plain], plain)
+    )
+    return r, as_they_are
 
 
 # Encoder: tab:mqt, left
@@ -339,6 +344,7 @@ class Codes:
     h1: ByStep
     h2: Vector
     r: ByStep
+    plain: ByStep
     begun: list[bool]
     horizon: int
 
@@ -354,6 +360,7 @@ class Codes:
             h1={t: at(codes.hidden[0], t) for t in range(codes.num_steps)},
             h2=at(codes.hidden[1], 0) if len(codes.hidden) > 1 else np.zeros(0),
             r={u: join(np.zeros(0), *(at(part, u) for part in codes.position)) for u in range(span)},
+            plain={u: join(np.zeros(0), *(at(part, u) for part in codes.plain)) for u in range(span)},
             begun=codes.begun[b].tolist(),
             horizon=codes.horizon,
         )
@@ -371,7 +378,7 @@ class Codes:
         return join(*(self.r[t + h] for h in range(1, self.horizon + 1)))
 
 
-def encode(network: networks.Network, series: Series, r: ByStep, random: Random) -> Codes:
+def encode(network: networks.Network, series: Series, r: ByStep, plain: ByStep, random: Random) -> Codes:
     """h¹_t = TemporalConv(y_{:t}, x_{:t}, r_{:t}) (MQ-RNN: LSTM) and h² = FFN(s)."""
     enc, config, inputs, begun = network.encoder, network.config, network.inputs, series.begun
     x = {t: join(series.covariates(t, enc, config, inputs), r[t]) for t in range(series.num_steps)}
@@ -380,7 +387,7 @@ def encode(network: networks.Network, series: Series, r: ByStep, random: Random)
         h1 = encoder_attention(enc.attention, config, h1, r, begun, random)
     has_static = inputs.static_numbers or inputs.static_categories
     h2 = static_code(enc.static, config, inputs, series) if has_static else np.zeros(0)
-    return Codes(h1, h2, r, begun, network.horizon)
+    return Codes(h1, h2, r, plain, begun, network.horizon)
 
 
 # Attention: tab:eqn and tab:naive-decoderself
@@ -539,7 +546,7 @@ def local_mlp(
     quantiles = {}
     for t in agnostic:
         for h in range(1, codes.horizon + 1):
-            hidden = W @ join(agnostic[t], codes.r[t + h], *(x[t, h] for x in own)) + b
+            hidden = W @ join(agnostic[t], codes.plain[t + h], *(x[t, h] for x in own)) + b
             if config.horizon_code:
                 hidden = hidden + array(local.horizon_code[h - 1, 0])
             if config.horizon_code and config.has_attention:
@@ -565,7 +572,7 @@ def forecast(network: networks.Network, batch: Batch, b: int, random: Random) ->
     """ŷ_{t+h} of series b, at every creation time from its first row on."""
     config, history, feedback = network.config, {}, {}
     series = Series(batch, b)
-    codes = encode(network, series, positions(network, series), random)
+    codes = encode(network, series, *positions(network, series), random)
     times = codes.times
     if config.model in ("mqcnn", "mqrnn"):
         c, agnostic = dense_contexts(network.contexts, codes, times)

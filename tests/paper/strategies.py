@@ -119,12 +119,17 @@ class Setting:
         """Random h_t and r_u, of the network's widths."""
         size, time, span = len(self.starts), self.num_steps, self.num_steps + self.horizon
         hidden, *static = network.encoder.dims
+
+        def positions(seed: int) -> tuple[Tensor, ...]:
+            return tuple(
+                self.normal(seed + i, 1 if self.shared_calendar and i == 0 else size, span, dim)
+                for i, dim in enumerate(network.position.dims)
+            )
+
         return Codes(
             hidden=(self.normal(1, size, time, hidden), *(self.normal(2, size, 1, dim) for dim in static)),
-            position=tuple(
-                self.normal(3 + i, 1 if self.shared_calendar and i == 0 else size, span, dim)
-                for i, dim in enumerate(network.position.dims)
-            ),
+            position=positions(3),
+            plain=positions(5),
             begun=torch.from_numpy(self.begun[:, :time]),
             horizon=self.horizon,
         )

@@ -43,7 +43,8 @@ def test_global_positions_are_convolutions_that_look_both_ways(setting):
     encoding, parts, each = encoded(setting, LearnedPosition)
     config, inputs, horizon = setting.config, setting.inputs, setting.horizon
     r = [naive.global_position(encoding, config, inputs, horizon, series) for series in each]
-    check(setting, parts, [naive.normed(config, part) for part in r])
+    check(setting, parts, r)
+    check(setting, encoding.normed(parts), [naive.normed(config, part) for part in r])
     assert all(len(part) == (1 if setting.shared_calendar else len(each)) for part in parts)
 
 
@@ -53,7 +54,8 @@ def test_local_positions_are_a_dense_layer_at_each_step(setting):
     encoding, parts, each = encoded(setting, LearnedPosition)
     span = setting.num_steps + setting.horizon
     r = [naive.local_position(encoding, setting.inputs, span, series) for series in each]
-    check(setting, parts, [naive.normed(setting.config, part) for part in r])
+    check(setting, parts, r)
+    check(setting, encoding.normed(parts), [naive.normed(setting.config, part) for part in r])
 
 
 @for_all_settings(max_examples=40)

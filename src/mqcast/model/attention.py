@@ -38,7 +38,8 @@ class Codes:
     """What the decoder sees: h_t and r_u as parts, and which steps are the series' own."""
 
     hidden: Parts  # (B, T, ·): h¹_t first
-    position: Parts  # (1 or B, T+H, ·)
+    position: Parts  # (1 or B, T+H, ·), brought to unit size
+    plain: Parts  # the same as they are
     begun: Bool[Tensor, "batch time"]
     horizon: int
 
@@ -61,6 +62,10 @@ class Codes:
     def ahead(self, num_fcts: int) -> Parts:
         """r_u at all target steps of the last creation times."""
         return between(self.position, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
+
+    def plain_ahead(self, num_fcts: int) -> Parts:
+        """The same as they are."""
+        return between(self.plain, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
 
 
 @dataclass

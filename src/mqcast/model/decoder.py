@@ -98,7 +98,7 @@ class LocalMLP(nn.Module):
         if code is not None and self.horizon_read is not None:
             hidden_now = codes.hidden_now(agnostic.shape[1])[0]
             read = F.linear(hidden_now, self.horizon_read, code.flatten()).unflatten(-1, (grid.horizon, -1))
-        hidden = self.hidden((agnostic,), codes.ahead(grid.num_fcts), own, grid, read)
+        hidden = self.hidden((agnostic,), codes.plain_ahead(grid.num_fcts), own, grid, read)
         if code is not None and read is None:
             hidden = hidden.add_(grid.of_horizons(code))
         raw = self.out(F.relu(hidden, inplace=True))

@@ -74,9 +74,10 @@ class Network(nn.Module):
         """
         n = self._num_decoded(batch, num_fcts)
         grid, context_grid = self._grids(n, batch.loc.shape[1])
-        r = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
+        plain = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
+        r = self.position.normed(plain)
         h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
-        codes = Codes(h, r, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+        codes = Codes(h, r, plain, batch.begun[:, : batch.loc.shape[1]], self.horizon)
         c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
         own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:

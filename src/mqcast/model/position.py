@@ -74,8 +74,9 @@ def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
 class LearnedPosition(nn.Module):
     """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step.
 
-    With `position_norm` both are brought to unit size, at most: else rare, raised flags drown the target in the encoder
-    and saturate the softmax.
+    With `position_norm` the encoder and the attention see both brought to unit size, at most: else rare, raised flags
+    drown the target and saturate the softmax. m_L sees them as they are: how deep a discount is must not fade beside
+    the flag that announces it.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
@@ -106,7 +107,10 @@ class LearnedPosition(nn.Module):
         if self.local is not None:
             x = self.known(batch.known_number, batch.known_category)
             parts.append(self.dropout(F.relu(self.local((x,)))))
-        return tuple(unit(part) if self.norm else part for part in parts)
+        return tuple(parts)
+
+    def normed(self, parts: Parts) -> Parts:
+        return tuple(map(unit, parts)) if self.norm else parts
 
 
 def unit(code: Float[Tensor, "shared steps channel"]) -> Float[Tensor, "shared steps channel"]:
@@ -143,6 +147,9 @@ class RawPosition(nn.Module):
         since = nearness(batch.known_number[..., self.known_flags] > 0, self.reach, number.dtype)
         local = torch.cat((self.known(batch.known_number, batch.known_category), since), dim=-1)
         return tuple(part for part in (shared, local) if part.shape[-1])
+
+    def normed(self, parts: Parts) -> Parts:
+        return parts
 
 
 def nearness(
