@@ -113,6 +113,31 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
     assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"], "no shards are left"
 
 
+def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypatch):
+    panel = sample_panel()
+    monkeypatch.setattr(predict, "ROWS_A_SHARD", 2 * 10 * HORIZON)
+    plan = predict.cutoff_plan(run, panel, week(30))
+    shards = predict.series_shards(panel, plan)
+    assert [i for series in shards for i in series] == list(range(panel.num_series))
+    whole = pl.read_parquet(forecast(run, panel, tmp_path / "whole", first=week(30)))
+    parts = [whole.filter(pl.col("unique_id").is_in(panel.ids.to_pylist()[s.start : s.stop])) for s in shards]
+    files = [tmp_path / f"{i}.arrow" for i in range(len(shards))]
+    with predict.Merger(files, tmp_path / "merged") as merger:
+        for i in (1, 0, *range(3, len(files))):
+            predict._write_shard(files[i], parts[i])
+            merger.take()
+        assert merger.num_taken == 2, "the third is not there yet"
+        with pytest.raises(ArtifactError, match=r"2\.arrow is missing; let all processes write to one file system"):
+            merger.finish()
+        predict._write_shard(files[2], parts[2])
+        merger.finish()
+    assert pl.read_parquet(tmp_path / "merged").equals(whole)
+    with predict.Merger(files, tmp_path / "other") as merger:
+        merger.take()
+    assert not (tmp_path / "other").exists()
+    assert not list(tmp_path.glob(".*.part")), "what was interrupted leaves nothing behind"
+
+
 def test_shards_of_another_model_or_span_are_not_taken_for_these(run, tmp_path, monkeypatch):
     panel = sample_panel()
     other = fit(panel, config(max_steps=4), tmp_path / "other")

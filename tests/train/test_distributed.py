@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed import HashStore
 from train_samples import WINDOW, config, digest, sample_panel
 
 from mqcast.data.windows import WindowPlan
@@ -71,6 +72,14 @@ def test_sums_do_not_depend_on_the_number_of_ranks(num_leaves, num_ranks, seed):
 
     assert torch.equal(_add_up(no_leaf, of_ranks, num_leaves), alone)
     assert torch.allclose(alone.double(), leaves.double().sum(dim=0), rtol=1e-4, atol=1e-5 * float(leaves.abs().max()))
+
+
+def test_whoever_is_free_gets_the_next_part_and_each_part_goes_to_one_rank():
+    store = HashStore()
+    fast, slow = (Ranks(rank, 2, store=store).claims(5) for rank in range(2))
+    assert [next(fast), next(slow), next(fast), next(fast), next(slow)] == [0, 1, 2, 3, 4]
+    assert [*fast, *slow] == []
+    assert [*Ranks().claims(3)] == [0, 1, 2]
 
 
 def test_two_processes_train_as_one_to_the_bit_and_so_do_one_that_goes_on_for_two(tmp_path):
