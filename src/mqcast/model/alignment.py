@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from mqcast.model.grid import Grid, cells_of, new_cells, slid
 
 Observer = Callable[[Tensor, int], None]  # takes weights (B, H, T, S) and their first source
-CHUNK = 2**19  # weights held at a time, unless one creation time has more: they should stay in the cache
+CHUNK = 2**20  # weights held at a time, unless one creation time has more: they should stay in the cache
 LARGEST_E, LARGEST_SUM = 60.0, 100.0  # |E|, and |E| + the range of G: with these, terms below e^−27 of a sum may vanish
 
 
