@@ -550,7 +550,8 @@ def local_mlp(
             if config.horizon_code:
                 hidden = hidden + array(local.horizon_code[h - 1, 0])
             if config.horizon_code and config.has_attention:
-                hidden = hidden + array(local.horizon_read).reshape(codes.horizon, len(b), -1)[h - 1] @ codes.h1[t]
+                for k, W_tau in enumerate(array(local.horizon_read)):
+                    hidden = hidden + np.exp(-(h - 1) / 4**k) * (W_tau @ codes.h1[t])
             y = dense(local.out, relu(hidden))
             if config.head == "monotone":
                 for q in range(1, len(y)):

@@ -60,13 +60,22 @@ class DenseContexts(nn.Module):
         return specific, self.dropout(F.relu(self.agnostic(given)))
 
 
+def fading(horizon: int) -> Float[Tensor, "horizon pace"]:
+    """e^(−(h−1)/τ) at each horizon h, for τ = 1, 4, 16, … below 2·H: what is left of the last step, by pace."""
+    paces = [4.0**k for k in range(horizon) if 4**k < 2 * horizon]
+    return (-torch.arange(horizon)[:, None] / torch.tensor(paces)).exp()
+
+
 class LocalMLP(nn.Module):
     """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
 
     With a horizon code the hidden layer has a bias for each horizon, so that widths can grow with the lead even where
-    positions do not tell it. Where contexts come from attention it also reads h¹_t by weights of each horizon's own, as
-    the dense contexts of MQ-CNN do: what was sold last is worth much tomorrow and little in a month.
+    positions do not tell it. Where contexts come from attention it also reads h¹_t, by W^h = Σ_τ e^(−(h−1)/τ) W_τ: what
+    was sold last is worth much tomorrow and little in a month. MQ-CNN's dense contexts have weights of each horizon's
+    own; those of neighbouring horizons differ by chance as well, and forecasts move for nothing.
     """
+
+    fading: Tensor
 
     def __init__(
         self,
@@ -81,7 +90,9 @@ class LocalMLP(nn.Module):
         a, coded = config.head_dim, config.horizon_code
         self.hidden = HorizonLinear((agnostic,), position, own, a, RELU)
         self.horizon_code = zeros(horizon, 1, a) if coded else None
-        self.horizon_read = zeros(horizon * a, hidden[0]) if coded and config.has_attention else None
+        self.register_buffer("fading", fading(horizon), persistent=False)
+        reads = coded and config.has_attention
+        self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
         self.out = nn.Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"
 
@@ -97,7 +108,8 @@ class LocalMLP(nn.Module):
         code, read = self.horizon_code, None
         if code is not None and self.horizon_read is not None:
             hidden_now = codes.hidden_now(agnostic.shape[1])[0]
-            read = F.linear(hidden_now, self.horizon_read, code.flatten()).unflatten(-1, (grid.horizon, -1))
+            weight = (self.fading @ self.horizon_read.flatten(1)).view(code.numel(), -1)
+            read = F.linear(hidden_now, weight, code.flatten()).unflatten(-1, (grid.horizon, -1))
         hidden = self.hidden((agnostic,), codes.plain_ahead(grid.num_fcts), own, grid, read)
         if code is not None and read is None:
             hidden = hidden.add_(grid.of_horizons(code))
