@@ -4,6 +4,7 @@ The work is cut into shards of neighbouring series. A shard's file is written wh
 of processes may share the work, and what was done before an interruption is not done again.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -262,8 +263,9 @@ class Merger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.writer is not None:  # it was interrupted
-            self.writer.close()
+        if self.writer is not None:  # it has failed, or was interrupted
+            with contextlib.suppress(OSError):  # the first error says why
+                self.writer.close()
             self.draft.unlink(missing_ok=True)
 
     def take(self) -> None:
@@ -286,10 +288,9 @@ class Merger:
             raise ArtifactError(f"{missing} is missing; let all processes write to one file system, and forecast again")
         try:
             self.writer.close()
-            self.writer = None
             fsync(self.draft)
             self.draft.replace(self.path)
             fsync(self.path.absolute().parent)
         except OSError as error:
-            self.draft.unlink(missing_ok=True)
             raise cannot_write(self.path, error) from error
+        self.writer = None
