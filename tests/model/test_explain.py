@@ -78,7 +78,8 @@ def test_weights_over_earlier_forecasts_lie_where_those_have_the_same_target(var
 def test_asking_for_weights_changes_no_forecast(variant, num_fcts):
     network, batch = sample_network(VARIANTS[variant]), sample_batch(24)
     maps = Maps()
-    assert torch.equal(network(batch, num_fcts, maps), network(batch, num_fcts))
+    rounding = 1e-5 if variant.endswith("kernels") else 0  # weights are told by plain PyTorch
+    assert distance(network(batch, num_fcts, maps).detach(), network(batch, num_fcts).detach()) <= rounding
     assert maps.history is not None
 
 

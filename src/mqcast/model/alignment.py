@@ -38,7 +38,7 @@ class Logits:
     """G[t,s] = now_t·key_s and E[u,s] = ahead_u·key_s, for the last creation times of the window."""
 
     now_BTA: Float[Tensor, "batch fct channel"]
-    ahead_BUA: Float[Tensor, "batch target channel"]
+    ahead_BUA: Float[Tensor, "_ target channel"]
     key_BSA: Float[Tensor, "batch source channel"]
     begun: Bool[Tensor, "batch source"]
     lookback: int
@@ -141,7 +141,8 @@ def aligned_sums(
     observe: Observer | None = None,
 ) -> Float[Tensor, "batch p q channel"]:
     """Σ_s softmax_s(G[t,s] + E[t+h,s]) value_s in each cell of a grid."""
-    parts = (logits.now_BTA, logits.ahead_BUA, logits.key_BSA, value)
+    ahead_BUA = logits.ahead_BUA.expand(len(value), -1, -1)
+    parts = (logits.now_BTA, ahead_BUA, logits.key_BSA, value)
     with torch.autocast(value.device.type, enabled=False):
         exact = [part.float() if part.dtype.itemsize < 4 else part for part in parts]
         return AlignedSums.apply(logits.begun, logits.lookback, grid, observe, *exact)  # type: ignore[no-any-return]

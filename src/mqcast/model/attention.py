@@ -156,20 +156,22 @@ class HorizonAttention(nn.Module):
     def forward(
         self, codes: Codes, grid: Grid, maps: Maps | None, out: Out = None
     ) -> Float[Tensor, "batch p q head_or_mapped"]:
-        m = min(grid.num_made, codes.num_steps)
-        key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, codes.num_steps)))
-        value_BSA = mapped(self.value(codes.hidden), out)
-        now_BTA = self.query.now(codes.now(m)) * self.scale
-        if self.query.ahead is not None:
-            ahead_BUA = (self.query.ahead(codes.ahead(m)) * self.scale).expand(len(key_BSA), -1, -1)
-        else:
-            ahead_BUA = now_BTA.new_zeros(len(key_BSA), m + codes.horizon - 1, self.dim)
-        logits = Logits(now_BTA, ahead_BUA, key_BSA, codes.begun, self.lookback)
+        logits, value_BSA = self.logits_and_values(codes, min(grid.num_made, codes.num_steps), out)
         if maps is None:
             return aligned_sums(logits, value_BSA, grid)
         attended = aligned_sums(logits, value_BSA, grid, lambda w, first: maps.add(w, first, codes.num_steps))
         maps.history = maps.taken()
         return attended
+
+    def logits_and_values(self, codes: Codes, num_made: int, out: Out) -> tuple[Logits, Tensor]:
+        key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, codes.num_steps)))
+        value_BSA = mapped(self.value(codes.hidden), out)
+        now_BTA = self.query.now(codes.now(num_made)) * self.scale
+        if self.query.ahead is not None:
+            ahead_BUA = self.query.ahead(codes.ahead(num_made)) * self.scale
+        else:
+            ahead_BUA = now_BTA.new_zeros(1, num_made + codes.horizon - 1, self.dim)
+        return Logits(now_BTA, ahead_BUA, key_BSA, codes.begun, self.lookback), value_BSA
 
 
 class SharedHeads(nn.Module):
@@ -185,22 +187,32 @@ class SharedHeads(nn.Module):
     def forward(self, context: Tensor, codes: Codes, grid: Grid, out: Out) -> Parts:
         """Scaled queries, keys and values."""
         m = min(grid.num_made, codes.num_steps)
-        query, ahead = self.query.terms(codes.now(m), codes.ahead(grid.num_fcts))
-        query, ahead = query * self.scale, None if ahead is None else ahead * self.scale
-        of_query = [weight * self.scale for weight in self.query.own_weights()]
-        of_context, *of_positions = self.key.weight.split(self.key.dims, dim=1)
-        products = [F.linear(part, weight) for part, weight in zip(codes.position_now(m), of_positions, strict=True)]
-        key = sum(products, start=torch.zeros_like(query))
+        of_query, of_key, of_value = self.maps(out)
         return (
-            grid.linear(query, ahead, (context,), of_query),
-            grid.linear(key, None, (context,), (of_context,)),
-            F.linear(context, *self._value(out)),
+            grid.linear(*self.query_terms(codes.now(m), codes.ahead(grid.num_fcts)), (context,), (of_query,)),
+            grid.linear(self.key_now(codes, m), None, (context,), (of_key,)),
+            F.linear(context, *of_value),
         )
 
-    def _value(self, out: Out) -> Parts:
-        """W_o W_v and W_o b_v."""
+    def query_terms(self, now: Parts, ahead: Parts) -> tuple[Tensor, Tensor | None]:
+        """What queries have of their creation times, and of their targets."""
+        of_now, of_ahead = self.query.terms(now, ahead)
+        return of_now * self.scale, None if of_ahead is None else of_ahead * self.scale
+
+    def key_now(self, codes: Codes, num_made: int) -> Float[Tensor, "_ fct head"]:
+        """What keys have of their creation times."""
+        of_positions = self.key.weight.split(self.key.dims, dim=1)[1:]
+        now = codes.position_now(num_made)
+        products = [F.linear(part, weight) for part, weight in zip(now, of_positions, strict=True)]
+        return sum(products, start=self.key.weight.new_zeros(1, num_made, len(self.key.weight)))
+
+    def maps(self, out: Out) -> tuple[Tensor, Tensor, Parts]:
+        """Of a context: those to its query and its key, and W_o W_v and W_o b_v."""
         assert self.value.bias is not None
-        return (self.value.weight, self.value.bias) if out is None else (out @ self.value.weight, out @ self.value.bias)
+        value, shift = self.value.weight, self.value.bias
+        of_value = (value, shift) if out is None else (out @ value, out @ shift)
+        (of_query,) = self.query.own_weights()
+        return of_query * self.scale, self.key.weight[:, : self.key.dims[0]], of_value
 
     def of_sums(self, attended: Tensor, grid: Grid, out: Out) -> Tensor:
         return attended

@@ -32,10 +32,13 @@ class AttentionContexts(nn.Module):
     def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
         m = min(grid.num_made, codes.num_steps)
         specific = self.block(self.cell(codes, grid, maps, self.block.map), codes, (), grid)
-        agnostic = self.agnostic(codes.hidden_now(m) if self.whole_future else codes.now(m))
+        return specific, self.agnostic_context(codes, m)
+
+    def agnostic_context(self, codes: Codes, num_made: int) -> Float[Tensor, "batch made agnostic"]:
+        agnostic = self.agnostic(codes.hidden_now(num_made) if self.whole_future else codes.now(num_made))
         if self.future is not None:
-            agnostic = agnostic + self.future(codes.ahead(m))
-        return specific, self.dropout(F.relu(agnostic))
+            agnostic = agnostic + self.future(codes.ahead(num_made))
+        return self.dropout(F.relu(agnostic))
 
 
 class DenseContexts(nn.Module):
@@ -113,7 +116,9 @@ class LocalMLP(nn.Module):
         hidden = self.hidden((agnostic,), codes.plain_ahead(grid.num_fcts), own, grid, read)
         if code is not None and read is None:
             hidden = hidden.add_(grid.of_horizons(code))
-        raw = self.out(F.relu(hidden, inplace=True))
+        return self.quantiles(self.out(F.relu(hidden, inplace=True)))
+
+    def quantiles(self, raw: Float[Tensor, "*cells quantile"]) -> Float[Tensor, "*cells quantile"]:
         if not self.monotone:
             return raw
         return torch.cat((raw[..., :1], F.softplus(raw[..., 1:])), dim=-1).cumsum(dim=-1)

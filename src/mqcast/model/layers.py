@@ -182,7 +182,7 @@ class TapSum(Function):
     @once_differentiable
     def backward(ctx, gradient: Tensor):  # type: ignore[override]
         (total,) = ctx.saved_tensors
-        gradient = torch.where(total > 0, gradient, 0.0)
+        gradient = torch.ops.aten.threshold_backward(gradient, total, 0.0)
         of_mapped = gradient.new_zeros(ctx.shape, dtype=ctx.dtype)
         for part, part_steps, steps in TapSum.pieces(of_mapped, ctx.taps, ctx.causal):
             part[:, part_steps] = gradient[:, steps]

@@ -24,6 +24,7 @@ from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackA
 from mqcast.model.decoder import AttentionContexts, DenseContexts, LocalMLP
 from mqcast.model.encoder import Encoder
 from mqcast.model.explanation import Explanation
+from mqcast.model.fused import decoded, is_served
 from mqcast.model.grid import Grid
 from mqcast.model.inputs import Inputs
 from mqcast.model.position import LearnedPosition, RawPosition
@@ -78,6 +79,8 @@ class Network(nn.Module):
         r = self.position.normed(plain)
         h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
         codes = Codes(h, r, plain, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+        if maps is None and is_served(self.config, codes):  # all that follows, by compiled kernels
+            return decoded(self.contexts, self.feedback, self.feedback_block, self.local, codes, grid)
         c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
         own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:

@@ -1,0 +1,122 @@
+"""The compiled kernels are taken where they can be, and what is said when they are not."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from model_samples import SMALL, WIDE, distance, sample_batch, sample_network
+
+from mqcast.model import kernels
+from mqcast.model.networks import Network
+
+ROOT = Path(__file__).parents[2]
+OTHERS = (
+    {"head_dim": 4},
+    {"context_dim": 12},
+    {"block": "bare"},
+    {"feedback_heads": "per_horizon"},
+    {"horizon_code": False},
+    {"model": "mqt-all"},
+)
+compiled = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
+
+
+@pytest.fixture
+def afresh():
+    """The library is looked for again, and once more after the test."""
+    kernels._library.cache_clear()
+    yield
+    kernels._library.cache_clear()
+
+
+def is_by_kernels(network: Network) -> bool:
+    """Do the kernels make its forecasts? They never call what makes contexts in PyTorch."""
+    calls = []
+    handle = network.contexts.register_forward_hook(lambda *_: calls.append(1))
+    network(sample_batch(2))
+    handle.remove()
+    return not calls
+
+
+def test_where_there_is_a_compiler_there_are_kernels():
+    assert kernels.status() == "compiled" or not any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
+@compiled
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+def test_default_networks_go_by_kernels(model):
+    assert is_by_kernels(sample_network(SMALL.replace(model=model, **WIDE)))
+
+
+@compiled
+@pytest.mark.parametrize("change", OTHERS, ids=str)
+def test_others_go_by_pytorch(change):
+    assert not is_by_kernels(sample_network(SMALL.replace(**WIDE | change)))
+
+
+@compiled
+def test_other_precisions_go_by_pytorch():
+    network = sample_network(SMALL.replace(**WIDE))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not is_by_kernels(network)
+    assert not kernels.can_take((torch.zeros(1, dtype=torch.float64),), 8)
+
+
+@compiled
+def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
+    network = sample_network(SMALL.replace(**WIDE))
+    by_kernels = network(sample_batch())
+    kernels._library.cache_clear()
+    monkeypatch.setenv(kernels.OFF, "off")
+    assert kernels.status() == "plain PyTorch: MQCAST_KERNELS=off"
+    assert not is_by_kernels(network)
+    assert distance(network(sample_batch()).detach(), by_kernels.detach()) < 1e-5
+
+
+def test_a_missing_library_is_said(afresh, monkeypatch, tmp_path):
+    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "none.so")
+    assert "no C compiler" in kernels.status()
+    assert not kernels.can_take((), 8)
+
+
+def test_a_damaged_library_is_said(afresh, monkeypatch, tmp_path):
+    (tmp_path / "bad.so").write_bytes(b"not a library")
+    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "bad.so")
+    assert "cannot be loaded" in kernels.status()
+
+
+@compiled
+def test_a_library_of_another_source_is_not_taken(afresh, monkeypatch, tmp_path):
+    (tmp_path / "kernels.c").write_text("/* another */")
+    monkeypatch.setattr(kernels, "SOURCE", tmp_path / "kernels.c")
+    assert "another version" in kernels.status()
+
+
+@compiled
+def test_the_kernels_compile_without_a_warning(tmp_path):
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
+    command = [compiler, "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    command += ["-mavx2", "-mfma"] if "avx2" in Path("/proc/cpuinfo").read_text() else []
+    done = subprocess.run([*command, kernels.SOURCE, "-o", tmp_path / "k.so"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@compiled
+def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path):
+    """Compiled with checks of every address, in a process of its own."""
+    library, source = tmp_path / "checked.so", kernels.SOURCE
+    digest = f'-DDIGEST="{kernels._library()[0].kernels_digest().decode()}"'
+    flags = ["-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fPIC", "-shared"]
+    flags += ["-mavx2", "-mfma"] if "avx2" in Path("/proc/cpuinfo").read_text() else []
+    made = subprocess.run(["gcc", *flags, digest, source, "-o", library, "-lm"], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no sanitizer: {made.stderr[:200]}")
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    script = ROOT / "tests" / "model" / "kernel_walk.py"
+    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
+    done = subprocess.run([sys.executable, script, library], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "walked" in done.stdout

@@ -1,0 +1,126 @@
+"""The compiled kernels against the paper's sums, and their gradients against those of plain PyTorch."""
+
+from dataclasses import replace
+
+import naive
+import numpy as np
+import pytest
+import torch
+from strategies import Setting, for_all_settings
+from torch import Tensor
+
+from mqcast.data.batch import Batch
+from mqcast.model import kernels, networks
+from mqcast.model.networks import Network
+
+pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
+TOLERANCE = 3e-5  # of single precision, relative to the largest value
+WIDTHS = [(8, 8), (8, 16), (16, 8), (24, 24)]  # of heads and of contexts
+LONG = {  # rows, look-backs and horizons that are no multiples of anything, and longer than a block of the kernels
+    "longer than blocks": Setting(num_steps=61, horizon=13, starts=(0, 30), num_fcts=41),
+    "a long look-back": Setting(num_steps=45, horizon=9, starts=(0, 3), num_fcts=29),
+    "each series its calendar": Setting(num_steps=31, horizon=17, starts=(0, 5), num_fcts=31, shared_calendar=False),
+}
+
+
+def wide(setting: Setting, model: str, heads: int, contexts: int) -> Setting:
+    served = {"model": model, "block": "residual", "feedback_heads": "shared", "horizon_code": True}
+    return setting.but(**served, hidden_dim=16, head_dim=heads, context_dim=contexts, dropout=0.3)
+
+
+def in_single_precision(network: Network, batch: Batch) -> tuple[Network, Batch]:
+    parts = {name: x.float() for name, x in batch.tensors().items() if x.is_floating_point()}
+    return network.float(), replace(batch, **parts)
+
+
+def close(one: Tensor, other: Tensor, where: Tensor | None = None) -> bool:
+    one, other = one.double(), other.double()
+    difference = (one - other).abs() if where is None else (one - other).abs()[where]
+    return difference.numel() == 0 or bool(difference.max() <= TOLERANCE * max(1.0, float(other.abs().max())))
+
+
+def check(setting: Setting) -> None:
+    network = setting.network()
+    batch = setting.batch(network.reach)
+    random, width = setting.random(), len(setting.config.quantiles)
+    each = [naive.forecast(network, batch, b, random) for b in range(len(setting.starts))]
+    table = np.stack([naive.by_forecast(x.quantiles, setting.fcts, setting.horizon, width) for x in each])
+    begun = torch.from_numpy(np.broadcast_to(setting.begun[:, None, setting.fcts], table.shape[:3]).copy())
+    network, batch = in_single_precision(network, batch)
+    with torch.no_grad():
+        assert close(served(network, batch, len(setting.fcts)), torch.from_numpy(table), begun)
+
+
+def served(network: Network, batch: Batch, num_fcts: int) -> Tensor:
+    """By the kernels, or not at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network.contexts, "forward", None)
+        return network(batch, num_fcts)
+
+
+def unserved(network: Network, batch: Batch, num_fcts: int) -> Tensor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "is_served", lambda *_: False)
+        return network(batch, num_fcts)
+
+
+@pytest.mark.parametrize(("heads", "contexts"), WIDTHS)
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+@for_all_settings(max_examples=4)
+def test_the_kernels_are_the_sums_of_the_paper(setting, model, heads, contexts):
+    check(wide(setting, model, heads, contexts))
+
+
+def gradients(setting: Setting, sharpen: float = 1.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Of a random sum of the forecasts, in training: by the kernels, and by PyTorch in double precision."""
+    network = setting.network().train()
+    with torch.no_grad():
+        for parameter in network.alignment():
+            parameter *= sharpen
+    batch, n = setting.batch(network.reach), len(setting.fcts)
+    shape = (len(setting.starts), setting.horizon, n, len(setting.config.quantiles))
+    weights = setting.normal(7, *shape) * torch.from_numpy(setting.begun[:, None, setting.fcts, None])
+    found = []
+    for way in (unserved, served):
+        network, batch = (network, batch) if way is unserved else in_single_precision(network, batch)
+        network.zero_grad()
+        torch.manual_seed(0)
+        out = way(network, batch, n)
+        (out * weights.to(out)).sum().backward()
+        found.append({"forecasts": out.detach() * weights.ne(0)} | {
+            name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None
+        })  # fmt: skip
+    return found[1], found[0]
+
+
+@pytest.mark.parametrize("setting", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("lookback", [3, 20, 100])
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+def test_gradients_of_the_kernels_are_those_of_pytorch(model, lookback, setting):
+    kernel, plain = gradients(wide(setting, model, 16, 8).but(lookback=lookback))
+    assert kernel.keys() == plain.keys()
+    off = [name for name in plain if not close(kernel[name], plain[name])]
+    assert not off
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+def test_large_logits_are_weighed_the_long_way(model):
+    """So large that e^E alone would overflow: the kernels then take the sums as they are."""
+    kernel, plain = gradients(wide(LONG["longer than blocks"], model, 8, 8).but(lookback=20), sharpen=12.0)
+    assert all(x.isfinite().all() for x in kernel.values())
+    assert float((kernel["forecasts"].double() - plain["forecasts"]).abs().max()) < 2e-3
+
+
+def test_later_keys_change_no_earlier_context_by_one_bit():
+    torch.manual_seed(0)
+    now, ahead, key, value = (torch.randn(2, n, 8, dtype=torch.float32) for n in (40, 46, 50, 50))
+    begun = torch.ones(2, 50, dtype=torch.bool)
+    for size in (1.0, 30.0):  # in one product a weight, and the long way
+        before = kernels.aligned_contexts(now * size, ahead, key, value, begun, 12, 34)
+        for step in range(17, 50, 5):
+            other_key, other_value = key.clone(), value.clone()
+            other_key[:, step:] *= 50
+            other_value[:, step:] = torch.inf
+            after = kernels.aligned_contexts(now * size, ahead, other_key, other_value, begun, 12, 34)
+            whole = slice(6, step - 10)  # of creation times 10 … 49, those all of whose cells are computed
+            assert torch.equal(before[:, whole], after[:, whole])
