@@ -37,11 +37,18 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
             parts |= {"again_gain": r(contexts), "again_shift": r(contexts)}
         for name, width in steps_of.items():
             parts |= {f"{name}_now": r(batch, known, width), f"{name}_ahead": r(batch, made, width)}
-        out = kernels.forecast_cells(
-            begun[:, -known:], kept, kept if with_feedback else None, torch.rand(horizon, 3), wanted, **parts,
-            block_gain=r(contexts), block_shift=r(contexts), read=r(batch, known, 3 * heads), code=r(horizon, heads),
-            of_context=r(of_context, contexts), out=r(3, heads), out_shift=r(3),
-        )  # fmt: skip
-        out.sum().backward()
+        parts |= {"block_gain": r(contexts), "block_shift": r(contexts), "read": r(batch, known, 3 * heads)}
+        parts |= {
+            "code": r(horizon, heads),
+            "of_context": r(of_context, contexts),
+            "out": r(3, heads),
+            "out_shift": r(3),
+        }
+        kept_feedback = kept if with_feedback else None
+        cells = kernels.Cells(begun[:, -known:], kept, kept_feedback, torch.rand(horizon, 3), wanted, parts)
+        out = cells.quantiles()
         assert out.isfinite().all()
+        out.sum().backward(retain_graph=True)
+        targets, scored = torch.randn(out.shape[:-1]), torch.rand(out.shape[:-1]) > 0.3
+        cells.loss(targets, scored, torch.tensor([0.1, 0.5, 0.9])).backward()
 sys.stdout.write("walked\n")

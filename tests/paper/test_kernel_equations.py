@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mqcast.data.batch import Batch
 from mqcast.model import kernels, networks
+from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
 
 pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
@@ -109,6 +110,40 @@ def test_large_logits_are_weighed_the_long_way(model):
     kernel, plain = gradients(wide(LONG["longer than blocks"], model, 8, 8).but(lookback=20), sharpen=12.0)
     assert all(x.isfinite().all() for x in kernel.values())
     assert float((kernel["forecasts"].double() - plain["forecasts"]).abs().max()) < 2e-3
+
+
+@pytest.mark.parametrize("setting", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+def test_the_loss_of_the_kernels_is_that_of_their_forecasts(model, setting):
+    setting = wide(setting, model, 16, 8)
+    network = setting.network()
+    network, batch = in_single_precision(network, setting.batch(network.reach))
+    n, parameters = len(setting.fcts), list(network.parameters())
+    expected = quantile_loss(served(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
+    found = network.loss(batch, n)
+    torch.testing.assert_close(found, expected)
+    for factor in (1.0, 2.5):
+        pairs = [
+            torch.autograd.grad(factor * x[0], parameters, allow_unused=True)
+            for x in (network.loss(batch, n), expected)
+        ]
+        assert all((x is None) == (y is None) and (x is None or close(x, y)) for x, y in zip(*pairs, strict=True))
+        expected = quantile_loss(served(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
+
+
+def test_what_is_no_number_stays_none():
+    """A value that went astray shows in the loss, and in its own series alone."""
+    setting = wide(LONG["longer than blocks"], "mqt", 8, 8)
+    network = setting.network()
+    network, batch = in_single_precision(network, setting.batch(network.reach))
+    values = batch.values.clone()
+    values[1, batch.observed[1].nonzero()[0]] = torch.nan
+    batch = replace(batch, values=values)
+    n = len(setting.fcts)
+    assert network.loss(batch, n)[0].isnan()
+    forecasts = served(network, batch, n)
+    assert forecasts[0].isfinite().all()
+    assert forecasts[1].isnan().any()
 
 
 def test_later_keys_change_no_earlier_context_by_one_bit():

@@ -5,7 +5,6 @@ first two are computed here, by torch, the last by the kernels.
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,28 +12,28 @@ from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, FeedbackAttention, SharedHeads
 from mqcast.model.decoder import AttentionContexts, LocalMLP
 from mqcast.model.grid import Grid
-from mqcast.model.kernels import aligned_contexts, can_take, forecast_cells
+from mqcast.model.kernels import Cells, aligned_contexts, can_take
 from mqcast.model.layers import Parts
 
 
-def is_served(config: ModelConfig, codes: Codes) -> bool:
-    """Can the kernels decode this network, and these codes?"""
+def is_served(config: ModelConfig, *parts: Tensor) -> bool:
+    """Can the kernels decode such a network, of such weights and data?"""
     return (
         config.model in ("mqt", "mqt-nods")
         and (config.block, config.feedback_heads, config.horizon_code) == ("residual", "shared", True)
-        and can_take((*codes.hidden, *codes.position), config.head_dim, config.context_dim)
+        and can_take(parts, config.head_dim, config.context_dim)
     )
 
 
-def decoded(
+def cells(
     contexts: nn.Module,
     feedback: nn.Module | None,
     feedback_block: Block | None,
     local: LocalMLP,
     codes: Codes,
     grid: Grid,
-) -> Float[Tensor, "batch horizon fct quantile"]:
-    """What the forward pass does once h_t and r_u are known."""
+) -> Cells:
+    """What the kernels need, once h_t and r_u are known."""
     assert isinstance(contexts, AttentionContexts)
     assert local.horizon_read is not None
     assert local.horizon_code is not None
@@ -60,20 +59,10 @@ def decoded(
         parts |= _of_block("again", grid, feedback_block, now, ahead)
         parts |= _of_steps("query", grid, *heads.query_terms(now, ahead))
         parts |= {"key_now": heads.key_now(codes, m).expand_as(parts["query_now"]), "of_feedback": of_local[1]}
-    raw = forecast_cells(
-        codes.begun[:, -m:],
-        kept,
-        kept_feedback,
-        local.fading,
-        grid.num_fcts,
-        **parts,
-        read=F.linear(codes.hidden_now(m)[0], local.horizon_read.flatten(0, 1)),
-        code=local.horizon_code[:, 0],
-        of_context=torch.cat((*of_context, of_local[0])),
-        out=local.out.weight,
-        out_shift=local.out.bias,
-    )
-    return local.quantiles(raw)
+    parts["read"] = F.linear(codes.hidden_now(m)[0], local.horizon_read.flatten(0, 1))
+    parts |= {"code": local.horizon_code[:, 0], "of_context": torch.cat((*of_context, of_local[0]))}
+    parts |= {"out": local.out.weight, "out_shift": local.out.bias}
+    return Cells(codes.begun[:, -m:], kept, kept_feedback, local.fading, grid.num_fcts, parts)
 
 
 def _of_steps(name: str, grid: Grid, now: Tensor, ahead: Tensor | None) -> dict[str, Tensor]:

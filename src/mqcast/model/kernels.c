@@ -46,27 +46,24 @@ INLINE float max_of(v8 x) {
 }
 
 INLINE v8 either(v8i which, v8 x, v8 y) { return (v8)((which & (v8i)x) | (~which & (v8i)y)); }
-INLINE v8 at_least(v8 x, float bound) { return either(x > bound, x, (v8){0} + bound); }
-INLINE v8 at_most(v8 x, float bound) { return either(x < bound, x, (v8){0} + bound); }
+INLINE v8 at_least(v8 x, float bound) { return either(x < bound, (v8){0} + bound, x); }
+INLINE v8 at_most(v8 x, float bound) { return either(x > bound, (v8){0} + bound, x); }
 
-/* e^x to about 1e-7 of itself; 0 below −87, and as at 88 above. */
+/* e^x to about 1e-7 of itself; 0 below −87, as at 88 above, and no number of none */
 INLINE v8 exp8(v8 x) {
-    const v8 zero = {0};
-    v8i gone = x < -87.0f;
-    x = at_most(at_least(x, -87.0f), 88.0f);
-    v8 n = x * 1.44269504088896341f + 12582912.0f; /* rounds to a whole number in the low bits */
+    v8 in = at_most(at_least(x, -87.0f), 88.0f);
+    v8 n = in * 1.44269504088896341f + 12582912.0f; /* rounds to a whole number in the low bits */
     v8i power = (v8i)n << 23;
     n -= 12582912.0f;
-    v8 r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    v8 p = zero + 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+    v8 r = in - n * 0.693359375f + n * 2.12194440e-4f;
+    v8 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     p = (v8)((v8i)p + power);
-    return (v8)((v8i)p & ~gone);
+    return either(x < -87.0f, (v8){0}, either(x == x, p, x));
 }
 
 /* A tile of R rows and W × 8 columns of C (+)= A·B, where A[i,k] = a[i·ra + k·ca]. */
@@ -375,6 +372,9 @@ typedef struct {
     const float *out, *out_T, *out_shift;                         /* (a, levels padded) (levels padded, a) */
     float *quantiles;                                             /* (b,h,wanted t,levels) */
     const float *d_quantiles;
+    const float *targets, *level; /* (b,h,wanted t) (levels): for the loss */
+    const byte *scored;
+    double *loss;
     float *d_attended, *d_block_now, *d_block_ahead, *d_block_gain, *d_block_shift;
     float *d_query_now, *d_query_ahead, *d_key_now, *d_value_shift;
     float *d_again_now, *d_again_ahead, *d_again_gain, *d_again_shift;
@@ -559,13 +559,29 @@ int cells_forward(const Cells *x) {
     return 0;
 }
 
+/* The gradients of the quantiles, as given, or those of the quantile loss, whose sum is told as well. */
+static void judge(Row *r, const Cells *x, num b, num u) {
+    num q = padded(x->levels);
+    for (num j = r->early; j < r->count; j++) {
+        num at = place(x, r, b, u, j);
+        float *d = r->d_raw + j * q;
+        if (x->d_quantiles)
+            for (num i = 0; i < x->levels; i++) d[i] = x->d_quantiles[at + i];
+        else
+            for (num i = 0; i < x->levels; i++) {
+                float error = x->targets[at / x->levels] - (r->raw[j * q + i] + x->out_shift[i]), level = x->level[i];
+                float rate = error > 0 ? level : error < 0 ? level - 1 : level - 0.5f;
+                int scored = x->scored[at / x->levels];
+                d[i] = scored ? -rate : 0;
+                *x->loss += scored ? rate * error : 0;
+            }
+        for (num i = 0; i < x->levels; i++) x->d_out_shift[i] += d[i];
+    }
+}
+
 static void local_back(Row *r, const Cells *x, num b, num u) {
     num a = x->heads, q = padded(x->levels), p = x->paces, w = r->width, e = r->early, wanted = r->count - e;
     float *d_ahead = (float *)of_targets(x->d_local_ahead, x, b, u, a), *d_hidden = r->d_mapped + w - a;
-    for (num j = e; j < r->count; j++) {
-        const float *given = x->d_quantiles + place(x, r, b, u, j);
-        for (num i = 0; i < x->levels; i++) r->d_raw[j * q + i] = given[i], x->d_out_shift[i] += given[i];
-    }
     product(a, q, wanted, r->hidden + e * a, 1, a, r->d_raw + e * q, q, x->d_out, q, 1);
     product(wanted, a, x->levels, r->d_raw + e * q, q, 1, x->out_T, a, d_hidden + e * w, w, 0);
     for (num j = e; j < r->count; j++) {
@@ -639,7 +655,8 @@ static void contexts_back(Row *r, const Cells *x, num b, num u) {
     }
 }
 
-/* Cells of targets before the first get no gradient: `d_attended` is not written there, nor read by align_backward. */
+/* Of given gradients, or, where there are none, of the loss: then this is the way there as well.
+ * Cells of targets before the first get no gradient: `d_attended` is not written there, nor read by align_backward. */
 int cells_backward(const Cells *x) {
     Row r;
     float *all = NULL;
@@ -648,6 +665,7 @@ int cells_backward(const Cells *x) {
         for (num u = 0; u < x->made; u++) {
             row_forward(&r, x, b, u);
             memset(r.d_mapped, 0, (size_t)(r.count * r.width) * sizeof(float));
+            judge(&r, x, b, u);
             local_back(&r, x, b, u);
             if (x->feedback) feedback_back(&r, x, b, u);
             contexts_back(&r, x, b, u);

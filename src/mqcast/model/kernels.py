@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ CELLS = _structure(
     "begun attended kept kept_feedback block_now block_ahead block_gain block_shift "
     "query_now query_ahead key_now value_shift again_now again_ahead again_gain again_shift "
     "local_now local_ahead read fading code of_context of_context_T "
-    "of_feedback of_feedback_T out out_T out_shift quantiles d_quantiles "
+    "of_feedback of_feedback_T out out_T out_shift quantiles d_quantiles targets level scored loss "
     "d_attended d_block_now d_block_ahead d_block_gain d_block_shift d_query_now d_query_ahead d_key_now d_value_shift "
     "d_again_now d_again_ahead d_again_gain d_again_shift d_local_now d_local_ahead d_read d_code "
     "d_of_context d_of_feedback d_out d_out_shift",
@@ -148,46 +149,83 @@ OF_FEEDBACK = (
 WEIGHTS = ("of_context", "of_feedback", "out")
 
 
-def forecast_cells(
-    begun: Bool[Tensor, "batch fct"],
-    kept: Float[Tensor, "batch fct channel"],
-    kept_feedback: Float[Tensor, "batch fct channel"] | None,
-    fading: Float[Tensor, "horizon pace"],
-    wanted: int,
-    **parts: Tensor,
-) -> Float[Tensor, "batch horizon {wanted} quantile"]:
-    """From what is attended to in the past to quantiles, at the last `wanted` creation times.
+@dataclass(frozen=True)
+class Cells:
+    """All that goes into forecasts once the past has been attended to; `parts` are named as in kernels.c.
 
-    `parts` are named as in kernels.c; those of `OF_FEEDBACK` may be left out, as is the attention over earlier
-    forecasts then. `of_context`, `of_feedback` and `out` are the weights (out × in) of the maps of c, c̃ and the hidden
-    layer.
+    Those of `OF_FEEDBACK` may be left out, as is the attention over earlier forecasts then. `of_context`, `of_feedback`
+    and `out` are the weights (out × in) of the maps of c, c̃ and the hidden layer.
     """
-    fixed = {"begun": begun, "kept": kept, "fading": fading}
-    fixed |= {} if kept_feedback is None else {"kept_feedback": kept_feedback}
-    given = fixed | {name: parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in parts}
-    return _ForecastCells.apply(wanted, tuple(given), *(part.contiguous() for part in given.values()))  # type: ignore[no-any-return]
+
+    begun: Bool[Tensor, "batch fct"]
+    kept: Float[Tensor, "batch fct channel"]  # dropout, as factors
+    kept_feedback: Float[Tensor, "batch fct channel"] | None
+    fading: Float[Tensor, "horizon pace"]
+    wanted: int  # creation times, the last ones
+    parts: dict[str, Tensor]
+
+    def quantiles(self) -> Float[Tensor, "batch horizon {self.wanted} quantile"]:
+        return _ForecastCells.apply(self.sizes(), *self._given())  # type: ignore[no-any-return]
+
+    def loss(
+        self,
+        targets: Float[Tensor, "batch horizon {self.wanted}"],
+        is_scored: Bool[Tensor, "batch horizon {self.wanted}"],
+        levels: Float[Tensor, " quantile"],
+    ) -> Float[Tensor, ""]:
+        """`loss.quantile_loss` of the quantiles, which are thrown away, in one pass with its gradients."""
+        judged = {"targets": targets.contiguous(), "scored": is_scored.contiguous(), "level": levels}
+        return _LossOfCells.apply(self.sizes(), judged, *self._given())  # type: ignore[no-any-return]
+
+    def _given(self) -> tuple[Any, ...]:
+        """Names, and their tensors."""
+        given = {"begun": self.begun, "kept": self.kept, "fading": self.fading}
+        given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
+        given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
+        return tuple(given), *(part.contiguous() for part in given.values())
+
+    def sizes(self) -> dict[str, int]:
+        batch, known, horizon, channels = self.parts["attended"].shape
+        return {
+            "batch": batch,
+            "made": self.wanted + horizon - 1,
+            "known": known,
+            "horizon": horizon,
+            "heads": self.parts["code"].shape[1],
+            "channels": channels,
+            "levels": len(self.parts["out_shift"]),
+            "paces": self.fading.shape[1],
+            "shared_ahead": len(self.parts["block_ahead"]) == 1,
+            "feedback": "of_feedback" in self.parts,
+        }
+
+
+def _arguments(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    """The tensors as the kernel wants them: weights both ways round, as many outputs as a vector has lanes."""
+    found = dict(zip(names, tensors, strict=True))
+    found["out"] = F.pad(found["out"], (0, 0, 0, -len(found["out"]) % LANES))
+    for name in set(WEIGHTS) & found.keys():
+        found |= {f"{name}_T": found[name], name: found[name].T.contiguous()}
+    return found
+
+
+def _way_back(sizes: dict[str, int], names: Iterable[str], named: dict[str, Tensor]) -> list[Tensor | None]:
+    """Gradients of what `names` name."""
+    gradients = _gradients((name for name in (*DIFFERENTIABLE[1:], *OF_FEEDBACK) if name in named), named)
+    gradients["d_attended"] = torch.empty_like(named["attended"])
+    _call("cells_backward", CELLS, sizes, named | gradients)
+    for name in set(WEIGHTS) & named.keys():
+        gradients[f"d_{name}"] = gradients[f"d_{name}"].T
+    gradients["d_out"] = gradients["d_out"][: sizes["levels"]]
+    return [gradients.get(f"d_{name}") for name in names]
 
 
 class _ForecastCells(Function):
     @staticmethod
-    def arguments(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-        """The tensors as the kernel wants them: weights both ways round, as many outputs as a vector has lanes."""
-        found = dict(zip(names, tensors, strict=True))
-        found["out"] = F.pad(found["out"], (0, 0, 0, -len(found["out"]) % LANES))
-        for name in set(WEIGHTS) & found.keys():
-            found |= {f"{name}_T": found[name], name: found[name].T.contiguous()}
-        return found
-
-    @staticmethod
-    def forward(ctx: Any, wanted: int, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
-        named = _ForecastCells.arguments(names, tensors)
-        batch, known, horizon, channels = named["attended"].shape
-        sizes = {"batch": batch, "made": wanted + horizon - 1, "known": known, "horizon": horizon}
-        sizes |= {"heads": named["code"].shape[1], "channels": channels, "levels": len(named["out_shift"])}
-        sizes |= {"paces": named["fading"].shape[1], "shared_ahead": len(named["block_ahead"]) == 1}
-        sizes["feedback"] = "of_feedback" in named
-        quantiles = named["attended"].new_empty(batch, horizon, wanted, sizes["levels"])
-        _call("cells_forward", CELLS, sizes, named | {"quantiles": quantiles})
+    def forward(ctx: Any, sizes: dict[str, int], names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+        wanted = sizes["made"] - sizes["horizon"] + 1
+        quantiles = tensors[1].new_empty(sizes["batch"], sizes["horizon"], wanted, sizes["levels"])
+        _call("cells_forward", CELLS, sizes, _arguments(names, tensors) | {"quantiles": quantiles})
         ctx.sizes, ctx.names = sizes, names
         ctx.save_for_backward(*tensors)
         return quantiles
@@ -195,11 +233,22 @@ class _ForecastCells(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_quantiles: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        named = _ForecastCells.arguments(ctx.names, ctx.saved_tensors)
-        gradients = _gradients((name for name in (*DIFFERENTIABLE[1:], *OF_FEEDBACK) if name in named), named)
-        gradients["d_attended"] = torch.empty_like(named["attended"])
-        _call("cells_backward", CELLS, ctx.sizes, named | gradients | {"d_quantiles": d_quantiles.contiguous()})
-        for name in set(WEIGHTS) & named.keys():
-            gradients[f"d_{name}"] = gradients[f"d_{name}"].T
-        gradients["d_out"] = gradients["d_out"][: ctx.sizes["levels"]]
-        return None, None, *(gradients.get(f"d_{name}") for name in ctx.names)
+        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": d_quantiles.contiguous()}
+        return None, None, *_way_back(ctx.sizes, ctx.names, given)
+
+
+class _LossOfCells(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, sizes: dict[str, int], judged: dict[str, Tensor], names: tuple[str, ...], *tensors: Tensor
+    ) -> Tensor:
+        loss = torch.zeros(1, dtype=torch.float64)
+        ctx.gradients = _way_back(sizes, names, _arguments(names, tensors) | judged | {"loss": loss})
+        return loss[0].to(judged["targets"].dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if d_loss != 1:
+            ctx.gradients = [None if gradient is None else gradient * d_loss for gradient in ctx.gradients]
+        return None, None, None, *ctx.gradients

@@ -25,4 +25,8 @@ def quantile_loss(
         )
     error = torch.where(is_scored, targets, 0.0)[..., None] - torch.where(is_scored[..., None], forecasts, 0.0)
     total = torch.maximum(levels * error, (levels - 1) * error).sum()
-    return total, (is_scored.sum() * len(levels)).to(total.dtype)
+    return total, num_terms(is_scored, levels)
+
+
+def num_terms(is_scored: Bool[Tensor, "batch horizon fct"], levels: Float[Tensor, " quantile"]) -> Float[Tensor, ""]:
+    return (is_scored.sum() * len(levels)).to(levels.dtype)

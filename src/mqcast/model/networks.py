@@ -24,9 +24,11 @@ from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackA
 from mqcast.model.decoder import AttentionContexts, DenseContexts, LocalMLP
 from mqcast.model.encoder import Encoder
 from mqcast.model.explanation import Explanation
-from mqcast.model.fused import decoded, is_served
+from mqcast.model.fused import cells, is_served
 from mqcast.model.grid import Grid
 from mqcast.model.inputs import Inputs
+from mqcast.model.kernels import Cells
+from mqcast.model.loss import num_terms, quantile_loss
 from mqcast.model.position import LearnedPosition, RawPosition
 
 
@@ -75,18 +77,35 @@ class Network(nn.Module):
         """
         n = self._num_decoded(batch, num_fcts)
         grid, context_grid = self._grids(n, batch.loc.shape[1])
-        plain = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
-        r = self.position.normed(plain)
-        h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
-        codes = Codes(h, r, plain, batch.begun[:, : batch.loc.shape[1]], self.horizon)
-        if maps is None and is_served(self.config, codes):  # all that follows, by compiled kernels
-            return decoded(self.contexts, self.feedback, self.feedback_block, self.local, codes, grid)
+        codes = self._codes(batch)  # h_t and r_u
+        if maps is None and self._is_served(batch):  # all that follows, by compiled kernels
+            return self.local.quantiles(self._cells(codes, grid).quantiles())
         c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
         own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:
             attended = self.feedback(c, codes, grid, maps, self.feedback_block.map)
             own = (*own, self.feedback_block(attended, codes, own, grid))  # c_{t,h}, c̃_{t,h}
         return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, codes, grid))  # ŷ_{t+h}
+
+    def loss(self, batch: Batch, num_fcts: int) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """`quantile_loss` of the forecasts, and how many terms it has; the kernels find its gradients on the way."""
+        given = batch.targets(num_fcts), batch.is_scored(num_fcts), self.levels
+        if self.local.monotone or not self._is_served(batch):
+            return quantile_loss(self(batch, num_fcts).float(), *given)
+        grid, _ = self._grids(self._num_decoded(batch, num_fcts), batch.loc.shape[1])
+        return self._cells(self._codes(batch), grid).loss(*given), num_terms(*given[1:])
+
+    def _codes(self, batch: Batch) -> Codes:
+        plain = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
+        r = self.position.normed(plain)
+        h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
+        return Codes(h, r, plain, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+
+    def _is_served(self, batch: Batch) -> bool:
+        return is_served(self.config, self.local.out.weight, batch.loc)
+
+    def _cells(self, codes: Codes, grid: Grid) -> Cells:
+        return cells(self.contexts, self.feedback, self.feedback_block, self.local, codes, grid)
 
     def _grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
         """Cells that get forecasts, and cells that get contexts; MQT-All needs contexts of the look-back as well."""

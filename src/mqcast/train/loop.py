@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class Training:
         self.assemble = Assembler.fit(panel, config.window, config.scaling, train.until)
         self.run = self._open(folder, resume)
         self.network: Network = self.run.new_network(start_from).to(ranks.device)
-        self.forward = torch.compile(self.network) if config.train.compile else self.network
+        self.loss_of = torch.compile(self.network.loss) if config.train.compile else self.network.loss
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
         for parameter, part in zip(self.parameters.values(), self._parts(self.gradient), strict=True):
@@ -191,16 +191,17 @@ class Training:
 
     def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
         """The summed loss of a micro-batch, how many terms it has, and trajectories."""
-        forecasts, n = self._forecasts(batch, leaf), batch.num_fcts
-        loss, count = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), self.network.levels)
+        with self._dropout(leaf):
+            loss, count = self.loss_of(batch, batch.num_fcts)
         return loss, count, batch.is_fct.sum().to(count.dtype)
 
-    def _forecasts(self, batch: Batch, leaf: int) -> Tensor:
-        """With a dropout that is a function of seed, step and micro-batch."""
+    @contextmanager
+    def _dropout(self, leaf: int) -> Iterator[None]:
+        """A dropout that is a function of seed, step and micro-batch; and the precision asked for."""
         seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
         with autocast(self.config.train, self.ranks.device):
-            return self.forward(batch, batch.num_fcts).float()
+            yield
 
     def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
         longest = self.config.train.clip_norm
@@ -402,7 +403,9 @@ class Training:
         found = []
         for i in suspects or range(len(leaves)):
             batch = self.assemble(leaves[i]).to(self.ranks.device)
-            forecasts, n = self._forecasts(batch, i), batch.num_fcts
+            n = batch.num_fcts
+            with self._dropout(i):
+                forecasts = self.network(batch, n).float()
             finite = forecasts.isfinite().all(dim=-1) & batch.targets(n).isfinite()
             bad = (batch.is_scored(n) & ~finite).flatten(1).any(dim=1).cpu().numpy()
             found.append(leaves[i].take(np.flatnonzero(bad) if bad.any() else np.arange(len(bad))))

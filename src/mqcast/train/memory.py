@@ -6,7 +6,6 @@ from torch import Tensor
 from mqcast.config import TrainConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
-from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
 
 PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients and products on their way
@@ -48,6 +47,5 @@ def kept_bytes(network: Network, batch: Batch) -> int:
 
     alive: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        n = batch.num_fcts
-        quantile_loss(network(batch, n), batch.targets(n), batch.is_scored(n), network.levels)
+        network.loss(batch, batch.num_fcts)
     return sum(kept.values())
