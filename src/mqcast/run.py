@@ -29,6 +29,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError
+from mqcast.model import kernels
 from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
 from mqcast.version import __version__
@@ -66,6 +67,7 @@ class Run:
             "version": FORMAT_VERSION,
             "mqcast": __version__,
             "torch": torch.__version__,
+            "decoder": kernels.status(),
             "panel": panel.fingerprint,
             "signature": panel.layout.signature,
             "inputs": Inputs.of(panel).model_dump(mode="json"),

@@ -45,6 +45,21 @@ def judged(harness):
     return judge(harness.study, harness.loaded, frames)
 
 
+def test_a_model_may_have_settings_of_its_own_and_the_user_has_the_last_word(harness):
+    study = harness.study.replace(models={"mqcnn": {"window": {"num_fcts": 7}, "train": {"micro_batch": 5}}})
+
+    def sizes(model: str, tables: dict) -> tuple[int, int | None]:
+        config = study.config(model, 0, tables)
+        return config.window.num_fcts, config.train.micro_batch
+
+    given = {"window": {"num_fcts": 3, "history": 9}, "train": {"micro_batch": 2}}
+    study = study.replace(network=given)
+    assert sizes("mqt", {}) == (3, 2)
+    assert sizes("mqcnn", {}) == (7, 5)
+    assert sizes("mqcnn", {"window": {"num_fcts": 4}}) == (4, 5)
+    assert study.config("mqcnn", 0, {}).window.history == 9
+
+
 def test_every_system_is_judged_on_the_same_rows_beside_mqcnn(judged):
     assert judged.accuracy["model"].to_list() == ["mqcnn", "mqt", "mqcnn-unforked", "seasonal-naive"]
     assert judged.accuracy["rows"].n_unique() == 1

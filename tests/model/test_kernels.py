@@ -10,6 +10,7 @@ import torch
 from model_samples import SMALL, WIDE, distance, sample_batch, sample_network
 
 from mqcast.model import kernels
+from mqcast.model.fused import why_not_served
 from mqcast.model.networks import Network
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def test_other_precisions_go_by_pytorch():
     network = sample_network(SMALL.replace(**WIDE))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not is_by_kernels(network)
-    assert not kernels.can_take((torch.zeros(1, dtype=torch.float64),), 8)
+    assert not kernels.can_take((torch.zeros(1, dtype=torch.float64),))
 
 
 @compiled
@@ -79,7 +80,9 @@ def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
 def test_a_missing_library_is_said(afresh, monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "none.so")
     assert "no C compiler" in kernels.status()
-    assert not kernels.can_take((), 8)
+    assert why_not_served(SMALL.replace(**WIDE)) == kernels.status()
+    assert why_not_served(SMALL.replace(model="mqcnn")) is None  # has no use for them
+    assert not kernels.can_take(())
 
 
 def test_a_damaged_library_is_said(afresh, monkeypatch, tmp_path):

@@ -227,7 +227,7 @@ def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record
         folder, tables = harness.folder(row["model"], seed), harness.tables
         done, peer = (_read(folder / name) for name in ("done.json", "peer.json"))
         facts = done or peer.get("facts", {})
-        config: dict[str, Any] = {"study": harness.study.model_dump(mode="json", exclude={"network"})}
+        config: dict[str, Any] = {"study": harness.study.model_dump(mode="json", exclude={"network", "models"})}
         config |= peer.get("config", {})
         if done:
             config |= harness.study.config(row["model"], seed, tables, facts["steps"]).model_dump(mode="json")

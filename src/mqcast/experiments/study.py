@@ -36,6 +36,7 @@ class Study(Settings):
     peak_share: float | None = Field(default=None, description="dates by total demand that are peaks")
     ramp: int = Field(default=1, ge=1, description="steps after a peak")
     network: dict[str, Any] = Field(default={}, description="settings of the networks, a table each")
+    models: dict[str, dict[str, Any]] = Field(default={}, description="by model, settings that suit it better")
 
     @classmethod
     def open(cls, name: str | Path) -> Self:
@@ -54,13 +55,14 @@ class Study(Settings):
         return Loaded(_reaching(rows, loaded, self), schema, loaded.static, loaded.events, loaded.promotions)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], steps: int | None = None) -> RunConfig:
-        """The study's settings, with the user's own."""
+        """The study's settings, those of the model, and the user's own, which count most."""
         name, is_forked = model.removesuffix(UNFORKED), not model.endswith(UNFORKED)
         if name not in NETWORKS:
             raise ConfigError(f"no model {model!r}; there are {', '.join(NETWORKS)}, each also with {UNFORKED}")
-        said: dict[str, Any] = {
-            table: {**self.network.get(table, {}), **tables.get(table, {})} for table in {*self.network, *tables}
-        }
+        layers = (self.network, self.models.get(name, {}), tables)
+        said: dict[str, Any] = {}
+        for table in {table for layer in layers for table in layer}:
+            said[table] = {key: value for layer in layers for key, value in layer.get(table, {}).items()}
         said["window"] = {**said.get("window", {}), "horizon": self.horizon}
         said["model"] = {**said.get("model", {}), "model": name, "quantiles": self.levels}
         said["split"] = {"train_until": self.train_until, "valid_until": self.train_until}

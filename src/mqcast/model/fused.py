@@ -12,16 +12,25 @@ from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, FeedbackAttention, SharedHeads
 from mqcast.model.decoder import AttentionContexts, LocalMLP
 from mqcast.model.grid import Grid
-from mqcast.model.kernels import Cells, aligned_contexts, can_take
+from mqcast.model.kernels import COMPILED, LANES, Cells, aligned_contexts, can_take, status
 from mqcast.model.layers import Parts
 
 
 def is_served(config: ModelConfig, *parts: Tensor) -> bool:
-    """Can the kernels decode such a network, of such weights and data?"""
+    """Do the kernels decode such a network, of such weights and data?"""
+    return _is_of_their_kind(config) and can_take(parts)
+
+
+def why_not_served(config: ModelConfig) -> str | None:
+    """What keeps the kernels from a network of their kind on this machine's processor, if anything does."""
+    return status() if _is_of_their_kind(config) and status() != COMPILED else None
+
+
+def _is_of_their_kind(config: ModelConfig) -> bool:
     return (
         config.model in ("mqt", "mqt-nods")
         and (config.block, config.feedback_heads, config.horizon_code) == ("residual", "shared", True)
-        and can_take(parts, config.head_dim, config.context_dim)
+        and config.head_dim % LANES == config.context_dim % LANES == 0
     )
 
 

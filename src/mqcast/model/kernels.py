@@ -23,6 +23,7 @@ from torch.nn import functional as F
 SOURCE = Path(__file__).with_name("kernels.c")
 LIBRARY = Path(__file__).with_name("libkernels.so")
 OFF = "MQCAST_KERNELS"  # in the environment: "off" for plain PyTorch
+COMPILED = "compiled"  # the status of kernels that are there
 LANES = 8  # widths must be multiples of this
 
 
@@ -61,20 +62,19 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
     library.kernels_digest.restype = ctypes.c_char_p
     if library.kernels_digest().decode() != hashlib.sha256(SOURCE.read_bytes()).hexdigest():
         return None, "plain PyTorch: the kernels are of another version; install mqcast again"
-    return (library, "compiled") if library.kernels_run_here() else (None, "plain PyTorch: this processor lacks AVX2")
+    return (library, COMPILED) if library.kernels_run_here() else (None, "plain PyTorch: this processor lacks AVX2")
 
 
 def status() -> str:
     return _library()[1]
 
 
-def can_take(parts: Iterable[Tensor], *widths: int) -> bool:
-    """Are there kernels, and for tensors and widths such as these?"""
+def can_take(parts: Iterable[Tensor]) -> bool:
+    """Are there kernels, and for tensors such as these?"""
     return (
         _library()[0] is not None
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
-        and all(width % LANES == 0 for width in widths)
         and all(part.device.type == "cpu" and part.dtype == torch.float32 for part in parts)
     )
 

@@ -24,6 +24,7 @@ from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import locked
 from mqcast.errors import ConfigError, Interrupted, TrainingError
+from mqcast.model.fused import why_not_served
 from mqcast.model.inputs import Inputs
 from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network, evaluating
@@ -131,6 +132,8 @@ class Training:
                 metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
                 self.metrics = stack.enter_context(closing(metrics))
             self._tell(Begin(self.state.step, self.total_steps))
+            if self.ranks.device.type == "cpu" and (why := why_not_served(self.config.model)):
+                self._tell(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
             stack.enter_context(torch.random.fork_rng())
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished
