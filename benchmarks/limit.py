@@ -29,6 +29,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from mqcast import Panel, Schema
 from mqcast.config import ModelConfig, RunConfig, WindowConfig
+from mqcast.model.decoder import fading
 from mqcast.model.networks import Network
 from mqcast.model.position import doubling_dilations
 from mqcast.train.loop import fit
@@ -39,8 +40,12 @@ HISTORY, NUM_FCTS, TIMED, SKIPPED = 168, 336, 8, 2
 PRODUCT, REPEATS = 1024, 5
 SETTINGS = [("mqt", d, h) for h in (24, 52) for d in (32, 64, 128)] + [("mqcnn", 64, 24)]
 PROFILED = ("mqt", 128, 24)
-PARTS = ("position", "encoder", "contexts.cell", "contexts.block", "contexts.agnostic", "contexts.future")
-PARTS += ("feedback", "feedback_block", "local")
+MODULES = ("position", "encoder")  # timed on the way there
+KERNELS = {  # timed as torch's profiler names them, and how many forward passes they are worth
+    "sums over the past": ("_AlignedContexts", "align", 1),
+    "sums over the past, back": ("_AlignedContextsBackward", "align", 2),
+    "cells, there and back": ("_LossOfCells", "cells", 3),
+}
 SCHEMA = Schema(freq="h", static=("unique_id",), calendar=("hour_of_day", "day_of_week"))
 Setting = tuple[str, int, int]
 
@@ -80,24 +85,26 @@ def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
         span -= 2 * dilation
     layers = len(model.encoder_dilations) - 1
     earlier = n * big_h * (big_h + 1) / 2  # pairs of a forecast and an earlier one of the same target
-    own = b * big_h * c  # channels of c_{t,h}, over all windows
+    needed = [big_h - max(0, m - n - i) for i in range(m)]  # cells of a creation time that a wanted forecast looks at
+    looks = sum(min(back, steps - m + i) + 1 for i in range(m) for _ in range(needed[i]))
+    made, wanted, paces = b * sum(needed), b * n * big_h, fading(big_h).shape[1]
 
     def query(fcts: int) -> int:
         """Channels of [h_t; r_t] over all windows and creation times, and of r_{t+h}."""
         return fcts * (b * d + d) + b * s + (fcts + big_h - 1) * d
 
+    linear = a * (seen * (2 * b * d + d) + b * s + query(m)) + c * b * seen * a  # queries, keys and values of the past
+    linear += c * query(m) + a * (n * b * d + b * s + n * big_h * d)  # the block around them; c^a
+    linear += a * (query(n) + m * d) + c * query(n)  # of earlier forecasts; the block around those
+    linear += a * (n * b * (a + paces * d) + (n + big_h - 1) * d)  # m_L
     return {
         "position": position,
         "encoder": 2 * steps * 2 * d * (4 * b + d + layers * b * d) + 2 * b * d * s,
-        "contexts.cell": 2 * a * (seen * (2 * b * d + d) + b * s + query(m))
-        + 2 * a * b * (pairs + likeness)
-        + 2 * c * b * (seen * a + big_h * pairs),
-        "contexts.block": 2 * c * query(m),
-        "contexts.agnostic": 2 * a * (n * b * d + b * s),
-        "contexts.future": 2 * a * n * big_h * d,
-        "feedback": 2 * a * (query(n) + n * own + m * own + m * d) + 2 * c * m * own + 2 * (a + c) * b * earlier,
-        "feedback_block": 2 * c * (query(n) + n * own),
-        "local": 2 * a * (n * b * (a + big_h * d) + (n + big_h - 1) * d + 2 * n * own + b * big_h * n * q),
+        "linear maps of steps": 2 * linear,
+        "align": 2 * a * b * (pairs + likeness) + 2 * c * b * looks,
+        "cells": 2 * c * (a * wanted + (a + c) * made + c * wanted + 2 * a * wanted)
+        + 2 * (a + c) * b * earlier
+        + 2 * a * wanted * (q + paces),
     }
 
 
@@ -156,7 +163,7 @@ def named_parts():
 
     def enter(module: torch.nn.Module, _: object) -> None:
         if isinstance(module, Network):
-            names.update({id(part): name for name, part in module.named_modules() if name in PARTS})
+            names.update({id(part): name for name, part in module.named_modules() if name in MODULES})
         if id(module) in names:
             open_[id(module)] = torch.profiler.record_function(f"part:{names[id(module)]}")
             open_[id(module)].__enter__()
@@ -174,7 +181,7 @@ def named_parts():
 
 
 def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float], list[dict], float]:
-    """Milliseconds a step of the forward pass by part, of all by operation (its own time), and in all; one process."""
+    """Milliseconds a step by part (modules: on the way there), by operation (its own time), and in all; one process."""
     found = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     clock: list[float] = []
 
@@ -191,6 +198,8 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
         fit(Panel.from_frame(path, SCHEMA), config, Path(folder) / "run", listeners=(listen,))
     events = found.key_averages()
     parts = {e.key.removeprefix("part:"): e.cpu_time_total / 1e3 / steps for e in events if e.key.startswith("part:")}
+    own = {e.key: e.self_cpu_time_total / 1e3 / steps for e in events}
+    parts |= {name: own[key] for name, (key, _, _) in KERNELS.items() if key in own}
     ops = sorted((e for e in events if not e.key.startswith("part:")), key=lambda e: -e.self_cpu_time_total)[:20]
     told = [{"op": e.key, "ms": e.self_cpu_time_total / 1e3 / steps, "calls": e.count // steps} for e in ops]
     return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps
@@ -261,7 +270,9 @@ def main() -> None:
         useful = forward_flops(config_of(PROFILED, num_fcts, 1), MICRO_BATCH)
         rate = statistics.median(run["sgemm_gflops"] for each in good.values() for run in each)
         by_part = {}
-        for name, gflop in ((name, flops * BATCH / MICRO_BATCH / 1e9) for name, flops in useful.items()):
+        counted = {name: (name, 1) for name in MODULES} | {name: kernel[1:] for name, kernel in KERNELS.items()}
+        for name, (count, passes) in counted.items():
+            gflop = passes * useful[count] * BATCH / MICRO_BATCH / 1e9
             if ms := parts.get(name):
                 by_part[name] = {"ms": ms, "useful_gflop": gflop, "fraction": gflop / ms * 1e3 / rate}
         body = {"setting": setting, "medians": medians, "profiled": label(PROFILED), "profiled_step_ms": step_ms}

@@ -52,7 +52,7 @@ def limit_table(found: dict) -> str:
         gflop, share = each.get("useful_gflop"), each.get("fraction")
         rows.append([name, f"{1e3 * each['step_s']:,.0f}", f"{gflop:.2f}" if gflop else ""])
         rows[-1] += [f"{each['sgemm_gflops']:.1f}", f"{share:.2f}" if share else ""]
-    parts = [f"Forward pass of `{found['profiled']}`, by part:"]
+    parts = [f"`{found['profiled']}`, by part (position and encoder on the way there alone):"]
     by_part = []
     for name, each in found["parts"].items():
         share = f"{each['fraction']:.2f}" if each.get("fraction") else ""
