@@ -107,6 +107,7 @@ def aligned_contexts(
     Of creation times before the last `wanted`, only cells whose targets these have too; the others hold anything.
     """
     parts = (part.contiguous() for part in (now, ahead, key, value))
+    lookback = min(lookback, key.shape[1] - 1)  # rooms are as wide
     return _AlignedContexts.apply(begun.contiguous(), lookback, wanted, *parts)  # type: ignore[no-any-return]
 
 
@@ -243,12 +244,13 @@ class _LossOfCells(Function):
         ctx: Any, sizes: dict[str, int], judged: dict[str, Tensor], names: tuple[str, ...], *tensors: Tensor
     ) -> Tensor:
         loss = torch.zeros(1, dtype=torch.float64)
-        ctx.gradients = _way_back(sizes, names, _arguments(names, tensors) | judged | {"loss": loss})
+        ctx.save_for_backward(*_way_back(sizes, names, _arguments(names, tensors) | judged | {"loss": loss}))
         return loss[0].to(judged["targets"].dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        gradients = ctx.saved_tensors
         if d_loss != 1:
-            ctx.gradients = [None if gradient is None else gradient * d_loss for gradient in ctx.gradients]
-        return None, None, None, *ctx.gradients
+            gradients = [None if gradient is None else gradient * d_loss for gradient in gradients]
+        return None, None, None, *gradients
