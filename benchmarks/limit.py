@@ -30,8 +30,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from mqcast import Panel, Schema
 from mqcast.config import ModelConfig, RunConfig, WindowConfig
 from mqcast.model.decoder import fading
-from mqcast.model.networks import Network
-from mqcast.model.position import doubling_dilations
+from mqcast.model.encoder import Encoder
+from mqcast.model.position import LearnedPosition, doubling_dilations
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
 
@@ -40,7 +40,7 @@ HISTORY, NUM_FCTS, TIMED, SKIPPED = 168, 336, 8, 2
 PRODUCT, REPEATS = 1024, 5
 SETTINGS = [("mqt", d, h) for h in (24, 52) for d in (32, 64, 128)] + [("mqcnn", 64, 24)]
 PROFILED = ("mqt", 128, 24)
-MODULES = ("position", "encoder")  # timed on the way there
+MODULES = {LearnedPosition: "position", Encoder: "encoder"}  # timed on the way there
 KERNELS = {  # timed as torch's profiler names them, and how many forward passes they are worth
     "sums over the past": ("_AlignedContexts", "align", 1),
     "sums over the past, back": ("_AlignedContextsBackward", "align", 2),
@@ -158,14 +158,11 @@ def work(rank: int, barrier: Any, out: Any, path: str, settings: list[Setting], 
 @contextmanager
 def named_parts():
     """Each call of a part of the network appears in a profile under the part's name."""
-    names: dict[int, str] = {}
     open_: dict[int, Any] = {}
 
     def enter(module: torch.nn.Module, _: object) -> None:
-        if isinstance(module, Network):
-            names.update({id(part): name for name, part in module.named_modules() if name in MODULES})
-        if id(module) in names:
-            open_[id(module)] = torch.profiler.record_function(f"part:{names[id(module)]}")
+        if name := MODULES.get(type(module)):
+            open_[id(module)] = torch.profiler.record_function(f"part:{name}")
             open_[id(module)].__enter__()
 
     def leave(module: torch.nn.Module, *_: object) -> None:
@@ -270,7 +267,9 @@ def main() -> None:
         useful = forward_flops(config_of(PROFILED, num_fcts, 1), MICRO_BATCH)
         rate = statistics.median(run["sgemm_gflops"] for each in good.values() for run in each)
         by_part = {}
-        counted = {name: (name, 1) for name in MODULES} | {name: kernel[1:] for name, kernel in KERNELS.items()}
+        counted = {name: (name, 1) for name in MODULES.values()} | {
+            name: kernel[1:] for name, kernel in KERNELS.items()
+        }
         for name, (count, passes) in counted.items():
             gflop = passes * useful[count] * BATCH / MICRO_BATCH / 1e9
             if ms := parts.get(name):
