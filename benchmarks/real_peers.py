@@ -11,6 +11,7 @@ and trained anew each; a study's forecasts become one file for `mqcast reproduce
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import sys
 from pathlib import Path
@@ -42,18 +43,36 @@ def codes(column: pl.Series) -> pl.Series:
     return column.fill_null("").rank("dense").cast(pl.Float32)
 
 
-def write_inputs(folder: Path, rows: pl.DataFrame, schema, static: pl.DataFrame | None, spec: dict) -> tuple:
-    """rows.parquet, static.parquet and spec.json; the ids and dates that their numbers stand for."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ids, dates = rows[schema.id].unique().sort(), rows[schema.time].unique().sort()
+def step_numbers(rows: pl.DataFrame, schema, until: dt.datetime | None = None) -> tuple[pl.Series, np.ndarray]:
+    """The step of each row, and the dates of steps: (1, steps), or (series, steps) where each has days of its own.
+
+    Of such series the last row up to `until` is the same step, so that one number ends everybody's training; the steps
+    after it are counted, not dated.
+    """
+    times = rows[schema.time]
     if schema.time_grid == "calendar":
+        dates = times.unique().sort()
         step = dates.diff().drop_nulls().min()
         dates = pl.datetime_range(dates[0], dates[-1], step, eager=True).cast(dates.dtype)
+        return times.replace_strict(dates, np.arange(len(dates)), return_dtype=pl.Int32), dates.to_numpy()[None]
+    before = (pl.col(schema.time) <= until).sum().over(schema.id)
+    number = pl.col(schema.time).rank("ordinal").over(schema.id) - 1
+    table = rows.select(pl.col(schema.id).rank("dense") - 1, number.cast(pl.Int32) + (before.max() - before))
+    series, steps = (column.cast(pl.Int32) for column in table)
+    dates = np.full((int(series.max()) + 1, int(steps.max()) + 1), np.datetime64("NaT", "us"))
+    dates[series, steps] = times.to_numpy()
+    return steps, dates
+
+
+def write_inputs(folder: Path, rows: pl.DataFrame, steps: pl.Series, schema, static, spec: dict) -> pl.Series:
+    """rows.parquet, static.parquet and spec.json; the ids that the numbers of series stand for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = rows[schema.id].unique().sort()
     known = [*schema.known, "weekday", "day", "month", "hour"]
     clock = pl.col(schema.time).dt
     table = rows.select(
         pl.col(schema.id).replace_strict(ids, np.arange(len(ids)), return_dtype=pl.Int32).alias("series"),
-        pl.col(schema.time).replace_strict(dates, np.arange(len(dates)), return_dtype=pl.Int32).alias("step"),
+        steps.alias("step"),
         pl.col(schema.target).cast(pl.Float32).alias("y"),
         *schema.known,
         clock.weekday().alias("weekday"),
@@ -61,8 +80,6 @@ def write_inputs(folder: Path, rows: pl.DataFrame, schema, static: pl.DataFrame 
         clock.month().alias("month"),
         clock.hour().alias("hour"),
     )
-    if schema.time_grid == "rows":
-        table = table.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).over("series").alias("step"))
     table = table.with_columns([codes(table[name]).alias(name) for name in known])
     varying = [name for name in known if table[name].n_unique() > 1]
     table.select("series", "step", "y", *varying).write_parquet(folder / "rows.parquet")
@@ -74,7 +91,7 @@ def write_inputs(folder: Path, rows: pl.DataFrame, schema, static: pl.DataFrame 
     of_series.write_parquet(folder / "static.parquet")
     spec = spec | {"known": varying, "log": bool(table["y"].min() >= 0)}
     (folder / "spec.json").write_text(json.dumps(spec))
-    return ids, dates
+    return ids
 
 
 def run_peer(name: str, folder: Path, minutes: float) -> dict:
@@ -91,16 +108,19 @@ def run_peer(name: str, folder: Path, minutes: float) -> dict:
     return done
 
 
-def frame_of(values: np.ndarray, ids, dates, cutoffs: list[int], schema, levels) -> pl.DataFrame:
+def frame_of(values: np.ndarray, ids, dates: np.ndarray, cutoffs: list[int], schema, levels) -> pl.DataFrame:
     """(cutoffs, series, horizon, levels) as a frame of forecasts, without those that are not there."""
     k, i, h = np.nonzero(~np.isnan(values).any(axis=3))
-    target = np.array(cutoffs)[k] + h + 1
-    keep = target < len(dates)
-    k, i, h, target = k[keep], i[keep], h[keep], target[keep]
+    dates = np.broadcast_to(dates, (len(ids), dates.shape[1]))
+    begin = np.array(cutoffs)[k]
+    target = begin + h + 1
+    keep = target < dates.shape[1]
+    keep &= ~np.isnat(dates[i, begin]) & ~np.isnat(dates[i, np.where(keep, target, 0)])
+    k, i, h, begin, target = (part[keep] for part in (k, i, h, begin, target))
     columns = {
         schema.id: ids.gather(i),
-        "cutoff": dates.gather(np.array(cutoffs)[k]),
-        schema.time: dates.gather(target),
+        "cutoff": dates[i, begin],
+        schema.time: dates[i, target],
         "horizon": (h + 1).astype(np.int32),
     }
     return pl.DataFrame(columns | {f"q{level:g}": values[k, i, h, n].astype(float) for n, level in enumerate(levels)})
@@ -121,7 +141,8 @@ def on_task(options: argparse.Namespace) -> None:
             spec = {"horizon": task.horizon, "season": task.season, "levels": task.levels, "history": 2 * task.horizon}
             spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
             spec |= {"every": 1, "rate": options.rate}
-            ids, dates = write_inputs(folder, known, data.schema, data.loaded.static, spec)
+            steps, dates = step_numbers(known, data.schema)
+            ids = write_inputs(folder, known, steps, data.schema, data.loaded.static, spec)
             facts = run_peer(options.peer, folder, minutes) | {"cutoff": str(cutoff)}
             values = np.load(folder / "forecasts.npy")
             frame = with_zeros(data, frame_of(values, ids, dates, [place], data.schema, task.levels), known)
@@ -149,19 +170,21 @@ def on_study(options: argparse.Namespace) -> None:
         schema = schema.replace(known=(*schema.known, *schema.events), events=())
     if schema.observed:
         rows = rows.with_columns(pl.when(schema.observed).then(schema.target).alias(schema.target))
-    if schema.time_grid == "rows":
-        raise SystemExit("a study of trading days has no common dates; peers are judged on the others")
-    dates = rows[schema.time].unique().sort()
-    first, last = (int(dates.search_sorted(date)) for date in (study.train_until, study.last_cutoff))
-    season = {"h": 24, "D": 7}.get(schema.freq or "", 52)
+    steps, dates = step_numbers(rows, schema, study.train_until)
+    ends = (np.datetime64(date) for date in (study.train_until, study.last_cutoff))
+    first, last = (int(np.flatnonzero((dates <= end).any(axis=0))[-1]) for end in ends)
+    season = {"h": 24, "D": 7 if schema.time_grid == "calendar" else 5}.get(schema.freq or "", 52)
     spec = {"horizon": study.horizon, "season": season, "levels": study.levels, "train_until": first}
     spec |= {"history": study.network["window"]["history"], "cutoffs": list(range(first, last + 1))}
     folder = options.out / study.name / f"{options.peer}-{options.seed}"
     spec |= {"minutes": options.minutes, "seed": options.seed, "every": options.every, "rate": options.rate}
-    ids, dates = write_inputs(folder, rows, schema, loaded.static, spec)
+    spec |= {"observed": study.observed}
+    ids = write_inputs(folder, rows, steps, schema, loaded.static, spec)
     facts = run_peer(options.peer, folder, options.minutes)
     values = np.load(folder / "forecasts.npy")
-    frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels).write_parquet(folder / "forecasts.parquet")
+    frame = frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels)
+    judged = pl.col("cutoff").is_between(study.train_until, study.last_cutoff)
+    frame.filter(judged).write_parquet(folder / "forecasts.parquet")
     config = {"minutes": options.minutes, "every": options.every}
     (folder / "peer.json").write_text(json.dumps({"config": config, "facts": facts}))
     print(facts, folder / "forecasts.parquet")
@@ -169,7 +192,7 @@ def on_study(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation)")
+    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation, oxfordman)")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=harness.RESULTS)

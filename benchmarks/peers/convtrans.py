@@ -42,18 +42,18 @@ class Layer(nn.Module):
         x = self.norms[0](x + self.out(attended))
         return self.norms[1](x + self.dense(x))
 
-    def step(self, x: Tensor, past: tuple[Tensor, Tensor], own: list[Tensor]) -> Tensor:
-        """One step more of every path: x (N, P, DIM). The past is shared by a series' paths; `own` (the last inputs
-        (N, P, KERNEL - 1, DIM), keys and values (N, HEADS, P, h, D)) is each path's, and grows."""
+    def step(self, x: Tensor, past: tuple[Tensor, Tensor], own: list[Tensor], h: int) -> Tensor:
+        """Step h of every path: x (N, P, DIM). The past is shared by a series' paths; `own` (the last inputs
+        (N, P, KERNEL - 1, DIM), keys and values (N, HEADS, P, horizon, D)) is each path's, and is filled."""
         recent, keys, values = own
         recent = torch.cat((recent, x[:, :, None]), dim=2)
-        felt = recent.mT.flatten(2)
+        own[0], felt = recent[:, :, 1:], recent.mT.flatten(2)
         q, k = (F.linear(felt, conv.weight.flatten(1), conv.bias) for conv in (self.query, self.key))
         q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (q, k, self.value(x)))
-        keys, values = (torch.cat((old, new[..., None, :]), dim=3) for old, new in ((keys, k), (values, v)))
-        own[:] = recent[:, :, 1:], keys, values
+        keys[..., h, :], values[..., h, :] = k, v
+        keys, values = keys[..., : h + 1, :], values[..., : h + 1, :]
         scores = torch.cat((q @ past[0].mT, (q[..., None, :] @ keys.mT)[..., 0, :]), dim=-1) / q.shape[-1] ** 0.5
-        of_past, of_own = scores.softmax(dim=-1).split((past[0].shape[2], keys.shape[3]), dim=-1)
+        of_past, of_own = scores.softmax(dim=-1).split((past[0].shape[2], h + 1), dim=-1)
         attended = of_past @ past[1] + (of_own[..., None, :] @ values)[..., 0, :]
         return self.mixed(x, attended.transpose(1, 2).flatten(2))
 
@@ -83,27 +83,27 @@ class ConvTrans(nn.Module):
             x, _ = layer(x)
         return self.end(x)
 
-    def paths(self, z: Tensor, seen: Tensor, known: Tensor, series: Tensor, num: int, noise: float = 1.0) -> Tensor:
-        """(N, num, horizon): drawn step by step after z (N, history); known (N, history + horizon, …) is of the step
-        that is forecast."""
-        history = z.shape[1]
+    def paths(self, z: Tensor, seen: Tensor, known: Tensor, series: Tensor, sells: Tensor, num: int) -> Tensor:
+        """(N, num, horizon): drawn step by step after z (N, history); known (N, history + horizon - 1, …) is of the
+        step that is forecast. Where `sells` (N, horizon) is 0, nothing will be seen, as in training."""
+        history, horizon = z.shape[1], sells.shape[1]
         x = self.start(z, seen, known[:, :history], series) + self.place[:history]
         pasts, owns = [], []
         for layer in self.layers:
             x, (recent, keys, values) = layer(x)
             pasts.append((keys, values))
-            none = keys.new_zeros(*keys.shape[:2], num, 0, keys.shape[3])
-            owns.append([recent[:, None].expand(-1, num, -1, -1), none, none])
+            room = [keys.new_empty(*keys.shape[:2], num, horizon, keys.shape[3]) for _ in range(2)]
+            owns.append([recent[:, None].expand(-1, num, -1, -1), *room])
         x, drawn = x[:, None, -1].expand(-1, num, -1), []
-        for h in range(known.shape[1] - history + 1):
+        for h in range(horizon):
             mean, spread = self.end(x)
-            drawn.append((mean + noise * spread * torch.randn_like(mean)).clamp(-FARTHEST, FARTHEST))
-            if h == known.shape[1] - history:
+            drawn.append((mean + spread * torch.randn_like(mean)).clamp(-FARTHEST, FARTHEST))
+            if h == horizon - 1:
                 break
-            plan = known[:, None, history + h].expand(-1, num, -1)
-            x = self.start(drawn[-1], torch.ones_like(mean), plan, series) + self.place[history + h]
+            plan, sold = known[:, None, history + h].expand(-1, num, -1), sells[:, h, None].expand(-1, num)
+            x = self.start(drawn[-1] * sold, sold, plan, series) + self.place[history + h]
             for layer, past, own in zip(self.layers, pasts, owns, strict=True):
-                x = layer.step(x, past, own)
+                x = layer.step(x, past, own, h)
         return torch.stack(drawn, dim=2)
 
 
@@ -120,6 +120,9 @@ class Panel:
         for i, name in enumerate(spec["known"]):
             values = rows[name].to_numpy()
             self.known[series, step, i] = (values - values.mean()) / max(values.std(), 1e-6)
+        self.sells = np.ones(shape, np.float32)
+        if (flag := spec.get("observed")) in spec["known"]:
+            self.sells[series, step] = rows[flag].to_numpy() > 0
 
     def windows(self, series: np.ndarray, cutoff: np.ndarray) -> tuple[Tensor, ...]:
         """Values on the past's scale, which are seen, the plan, series, location and scale."""
@@ -132,7 +135,7 @@ class Panel:
         count = np.maximum((~np.isnan(past)).sum(axis=1), 1)
         loc = np.nansum(past, axis=1) / count
         scale = np.maximum(np.sqrt(np.nansum((past - loc[:, None]) ** 2, axis=1) / count), LEAST_SCALE)
-        z = (y - loc[:, None]) / scale[:, None]
+        z = np.clip((y - loc[:, None]) / scale[:, None], -FARTHEST, FARTHEST)
         known = self.known[series[:, None], place]
         arrays = (np.nan_to_num(z), ~np.isnan(z), known, series, loc, scale)
         return tuple(torch.as_tensor(np.asarray(a, np.int64 if a is series else np.float32)) for a in arrays)
@@ -148,7 +151,8 @@ def train(panel: Panel, model: ConvTrans, rng: np.random.Generator) -> int:
         series, cutoff = rng.integers(len(panel.y), size=BATCH), rng.integers(first, last + 1, size=BATCH)
         z, seen, known, ids, _, _ = panel.windows(series, cutoff)
         mean, spread = model(z[:, :-1], seen[:, :-1], known[:, 1:], ids)
-        loss = -(torch.distributions.Normal(mean, spread).log_prob(z[:, 1:]) * seen[:, 1:]).sum() / seen.sum().clamp(1)
+        judged = seen[:, 1:] * seen[:, : spec["history"]].any(dim=1, keepdim=True)  # without a past there is no scale
+        loss = -(torch.distributions.Normal(mean, spread).log_prob(z[:, 1:]) * judged).sum() / judged.sum().clamp(1)
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -162,7 +166,9 @@ def forecast(panel: Panel, model: ConvTrans, series: np.ndarray, cutoff: int) ->
     """(series, horizon, levels): quantiles of drawn paths."""
     spec, history = panel.spec, panel.spec["history"]
     z, seen, known, ids, loc, scale = panel.windows(series, np.full(len(series), cutoff))
-    paths = model.paths(z[:, :history], seen[:, :history], known[:, 1:], ids, PATHS)
+    ahead = np.minimum(cutoff + np.arange(1, spec["horizon"] + 1), panel.y.shape[1] - 1)
+    sells = torch.as_tensor(panel.sells[series[:, None], ahead])
+    paths = model.paths(z[:, :history], seen[:, :history], known[:, 1:], ids, sells, PATHS)
     values = torch.quantile(paths, torch.tensor(spec["levels"]), dim=1).permute(1, 2, 0)
     values = (values * scale[:, None, None] + loc[:, None, None]).double().numpy()
     return np.maximum(np.expm1(values), 0) if spec["log"] else values

@@ -83,10 +83,14 @@ def main() -> None:
     keys = ["unique_id", "ds", "y", "available_mask", *spec["known"]]
     known = rows.loc[rows["step"] <= spec["train_until"], keys]
 
+    def attributes(of: pd.DataFrame) -> pd.DataFrame:
+        """Of these series alone: the library goes by their order, not by their names."""
+        return static[static["unique_id"].isin(of["unique_id"])]
+
     def fitted(steps: int) -> tuple[NeuralForecast, float, float]:
         started = time.perf_counter(), time.process_time()
         peer = NeuralForecast([make_model(args.model, spec, static, steps)], freq="D")
-        peer.fit(known, static_df=static)
+        peer.fit(known, static_df=attributes(known))
         return peer, time.perf_counter() - started[0], time.process_time() - started[1]
 
     less, more = (fitted(steps)[2] for steps in TRIALS)
@@ -96,16 +100,16 @@ def main() -> None:
     num_series, horizon = int(rows["unique_id"].max()) + 1, spec["horizon"]
     out = np.full((len(spec["cutoffs"]), num_series, horizon, len(spec["levels"])), np.nan, np.float32)
     for k, cutoff in enumerate(spec["cutoffs"]):
-        past = rows.loc[rows["step"] <= cutoff, keys]
-        past = past[past["unique_id"] % spec["every"] == 0]
+        near = rows[(rows["step"] > cutoff - spec["history"]) & (rows["step"] <= cutoff + horizon)]
+        near = near[near["unique_id"] % spec["every"] == 0]
+        past, ahead = near.loc[near["step"] <= cutoff, keys], near[near["step"] > cutoff]
         ends = past.groupby("unique_id")["ds"].max()
         alive = ends[ends == FIRST + pd.Timedelta(days=cutoff)].index
-        past = past[past["unique_id"].isin(alive)]
-        ahead = rows[(rows["step"] > cutoff) & (rows["step"] <= cutoff + horizon) & rows["unique_id"].isin(alive)]
+        ahead = ahead[ahead["unique_id"].isin(alive)]
         whole = ahead.groupby("unique_id").size()
         alive = whole[whole == horizon].index
         past, ahead = past[past["unique_id"].isin(alive)], ahead[ahead["unique_id"].isin(alive)]
-        found = peer.predict(past, static_df=static, futr_df=ahead[["unique_id", "ds", *spec["known"]]])
+        found = peer.predict(past, static_df=attributes(past), futr_df=ahead[["unique_id", "ds", *spec["known"]]])
         columns = [column for column in found if column not in ("unique_id", "ds", "model")][-len(spec["levels"]) :]
         values = np.sort(found[columns].to_numpy(), axis=1)
         values = np.maximum(np.expm1(values), 0) if spec["log"] else values
