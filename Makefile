@@ -45,6 +45,7 @@ bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its 
 	$(BIN)/python benchmarks/versus_peers.py
 	$(BIN)/python benchmarks/limit.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/pack.py
 	$(BIN)/python benchmarks/larger_than_memory.py
 	$(BIN)/python benchmarks/training.py
