@@ -28,7 +28,7 @@ class Record:
     details: dict[str, Any] = field(default_factory=dict)
     command: str = field(default_factory=lambda: " ".join(["mqcast", *sys.argv[1:]]))
     commit: str | None = field(default_factory=lambda: git("rev-parse", "HEAD"))
-    uncommitted_changes: bool = field(default_factory=lambda: bool(git("status", "--porcelain")))
+    uncommitted_changes: bool = field(default_factory=lambda: bool(git("status", "--porcelain", "--", ".")))
     when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     machine: dict[str, Any] = field(default_factory=lambda: machine())
     mqcast: str = __version__
