@@ -177,8 +177,11 @@ def named_parts():
             hook.remove()
 
 
-def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float], list[dict], float]:
-    """Milliseconds a step by part (modules: on the way there), by operation (its own time), and in all; one process."""
+def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float], list[dict], float, float]:
+    """Milliseconds a step by part (modules: on the way there), by operation (its own time), and in all; one process.
+
+    And the rate of the product in that process, which has the machine for itself.
+    """
     found = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     clock: list[float] = []
 
@@ -199,7 +202,7 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
     parts |= {name: own[key] for name, (key, _, _) in KERNELS.items() if key in own}
     ops = sorted((e for e in events if not e.key.startswith("part:")), key=lambda e: -e.self_cpu_time_total)[:20]
     told = [{"op": e.key, "ms": e.self_cpu_time_total / 1e3 / steps, "calls": e.count // steps} for e in ops]
-    return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps
+    return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps, sgemm_gflops()
 
 
 def heard(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
@@ -255,7 +258,7 @@ def main() -> None:
     record = harness.DATA / "throughput.json" if args.quick else RECORD
     window = {"history": HISTORY, "num_fcts": num_fcts, "lookback": HISTORY - 1, "batch_size": BATCH}
     setting = {**window, "micro_batch": MICRO_BATCH, "processes": PROCESSES, "product": PRODUCT}
-    parts, ops, step_ms, started = {}, [], 0.0, time.perf_counter()
+    parts, ops, step_ms, alone, started = {}, [], 0.0, 0.0, time.perf_counter()
 
     def save(runs: dict[str, list[dict]]) -> None:
         good = {name: each for name, each in runs.items() if each}
@@ -265,7 +268,6 @@ def main() -> None:
             for name, each in good.items()
         }
         useful = forward_flops(config_of(PROFILED, num_fcts, 1), MICRO_BATCH)
-        rate = statistics.median(run["sgemm_gflops"] for each in good.values() for run in each)
         by_part = {}
         counted = {name: (name, 1) for name in MODULES.values()} | {
             name: kernel[1:] for name, kernel in KERNELS.items()
@@ -273,14 +275,20 @@ def main() -> None:
         for name, (count, passes) in counted.items():
             gflop = passes * useful[count] * BATCH / MICRO_BATCH / 1e9
             if ms := parts.get(name):
-                by_part[name] = {"ms": ms, "useful_gflop": gflop, "fraction": gflop / ms * 1e3 / rate}
-        body = {"setting": setting, "medians": medians, "profiled": label(PROFILED), "profiled_step_ms": step_ms}
+                by_part[name] = {"ms": ms, "useful_gflop": gflop, "fraction": gflop / ms * 1e3 / alone}
+        body = {
+            "setting": setting,
+            "medians": medians,
+            "profiled": label(PROFILED),
+            "profiled_step_ms": step_ms,
+            "profiled_sgemm_gflops": alone,
+        }
         body |= {"parts": by_part, "ops": ops, "runs": runs, "seconds": time.perf_counter() - started}
         harness.merge_record(record, "limit", key_figures(runs), body)
 
     with harness.lock():
         path = make_file(BATCH, HISTORY + CELLS * num_fcts + 52)
-        parts, ops, step_ms = profile(path, num_fcts)
+        parts, ops, step_ms, alone = profile(path, num_fcts)
         runs = gather(path, rounds, num_fcts, timed, save)
     for name, found in key_figures(runs).items():
         print(f"{name}: {found['median']:.3f} ({found['least']:.3f} to {found['most']:.3f}); goal {found['goal']}")
