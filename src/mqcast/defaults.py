@@ -30,12 +30,14 @@ def settings_for(
     if horizon >= (longest := int(np.diff(panel.offsets).max())):
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
+    # MQT looks at contexts from before a window: they should see as far back as they do in forecasts.
+    history = lookback + (horizon - 1 if model == "mqt" else 0)
     season = season_of(panel.axis.frequency)
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
     tables: dict[str, Any] = {
-        "window": {"horizon": horizon, "history": lookback, "num_fcts": num_fcts, "batch_size": batch},
+        "window": {"horizon": horizon, "history": history, "num_fcts": num_fcts, "batch_size": batch},
         "scaling": _scaling(panel),
         "model": {
             "model": model,
