@@ -216,6 +216,13 @@ class ModelConfig(Settings):
         """Horizon-specific attention and learned positions: MQTransformer and its ablations."""
         return self.model.startswith("mqt")
 
+    def context(self, horizon: int) -> int:
+        """Steps before a creation time that its forecast looks at, all contexts and their keys included."""
+        encoder = sum(self.encoder_dilations) + (self.lookback if self.encoder_attention else 0)
+        if not self.has_attention:
+            return encoder
+        return encoder + self.lookback + {"mqt": horizon - 1, "mqt-all": self.lookback}.get(self.model, 0)
+
 
 class SplitConfig(Settings):
     """Last target dates of training and of validation, such as "2024-06-30"."""

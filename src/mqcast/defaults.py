@@ -30,14 +30,12 @@ def settings_for(
     if horizon >= (longest := int(np.diff(panel.offsets).max())):
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
-    # MQT looks at contexts from before a window: they should see as far back as they do in forecasts.
-    history = lookback + (horizon - 1 if model == "mqt" else 0)
     season = season_of(panel.axis.frequency)
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
     tables: dict[str, Any] = {
-        "window": {"horizon": horizon, "history": history, "num_fcts": num_fcts, "batch_size": batch},
+        "window": {"horizon": horizon, "history": lookback, "num_fcts": num_fcts, "batch_size": batch},
         "scaling": _scaling(panel),
         "model": {
             "model": model,
@@ -65,7 +63,12 @@ def settings_for(
         tables[table] = tables.get(table, {}) | dict(said)
     if "warmup_steps" not in (changes or {}).get("train", {}) and (most := tables["train"]["max_steps"]):
         tables["train"]["warmup_steps"] = min(100, most // 10)
-    return RunConfig(**tables)
+    config = RunConfig(**tables)
+    if "history" in (changes or {}).get("window", {}):
+        return config
+    # Windows begin as early as their first forecast looks back, through contexts and keys: as in forecasts.
+    history = max(config.window.history, config.model.context(horizon))
+    return config.replace(window=config.window.replace(history=history))
 
 
 def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:

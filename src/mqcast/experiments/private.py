@@ -41,5 +41,4 @@ def private_study(network: dict, loaded: Loaded) -> Study:
         peak_share=0.1,
         ramp=2,
         network=network,
-        models={"mqt": {"window": {"history": 2 * YEAR - 1}}},  # contexts before a window see as far back as all others
     )

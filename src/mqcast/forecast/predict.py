@@ -163,10 +163,7 @@ def _warn_of_ended(panel: Panel, plan: WindowPlan, silence: int) -> None:
 
 def context_of(model: ModelConfig, horizon: int) -> int:
     """Steps before a creation time that its forecast may depend on."""
-    encoder = sum(model.encoder_dilations) + (model.lookback if model.encoder_attention else 0)
-    if not model.has_attention:
-        return encoder + reach_of(model, horizon)  # of the distances to the last event
-    return encoder + model.lookback + {"mqt": horizon - 1, "mqt-all": model.lookback}.get(model.model, 0)
+    return model.context(horizon) + (0 if model.has_attention else reach_of(model, horizon))  # to the last event
 
 
 def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
