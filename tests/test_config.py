@@ -3,7 +3,7 @@
 import pytest
 
 from mqcast import Schema
-from mqcast.config import RunConfig, ScalingConfig, TrainConfig, WindowConfig
+from mqcast.config import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.errors import ConfigError, SchemaError
 
 
@@ -69,3 +69,14 @@ def test_none_survives_a_toml_file_where_it_is_not_the_default(tmp_path):
     assert settings.scaling.by == "none"
     with pytest.raises(ConfigError, match=r"TrainConfig.max_epochs: Input should be a valid integer"):
         RunConfig(window=settings.window, train={"max_epochs": "none"})
+
+
+@pytest.mark.parametrize(
+    ("model", "history"), [("mqt", 3 + 10 + 4), ("mqt-nods", 3 + 10), ("mqt-all", 3 + 20), ("mqcnn", 3), ("mqrnn", 3)]
+)
+def test_a_whole_context_reaches_as_far_back_as_the_first_forecast_looks(model, history):
+    window = WindowConfig(horizon=5, history=1, num_fcts=2)
+    config = RunConfig(window=window, model=ModelConfig(model=model, encoder_dilations=(1, 2), lookback=10))
+    assert config.with_whole_context().window.history == history
+    longer = config.replace(window=window.replace(history=99))
+    assert longer.with_whole_context() == longer

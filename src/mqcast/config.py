@@ -279,6 +279,14 @@ class RunConfig(Settings):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
 
+    def with_whole_context(self) -> Self:
+        """Windows that begin no later than their first forecast looks back, through contexts and keys.
+
+        So it is in forecasts; contexts that see less in training are others than those that are met later.
+        """
+        history = max(self.window.history, self.model.context(self.window.horizon))
+        return self.replace(window=self.window.replace(history=history))
+
 
 class Range(Settings):
     """Numbers between two ends, both included; whole numbers where both ends are."""

@@ -64,11 +64,7 @@ def settings_for(
     if "warmup_steps" not in (changes or {}).get("train", {}) and (most := tables["train"]["max_steps"]):
         tables["train"]["warmup_steps"] = min(100, most // 10)
     config = RunConfig(**tables)
-    if "history" in (changes or {}).get("window", {}):
-        return config
-    # Windows begin as early as their first forecast looks back, through contexts and keys: as in forecasts.
-    history = max(config.window.history, config.model.context(horizon))
-    return config.replace(window=config.window.replace(history=history))
+    return config if "history" in (changes or {}).get("window", {}) else config.with_whole_context()
 
 
 def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class Settled:
         if train.get("max_steps"):
             train["warmup_steps"] = min(train.get("warmup_steps", 0), train["max_steps"] // 10)
         tables["train"] = train
-        return RunConfig(**tables)
+        config = RunConfig(**tables)
+        return config if "history" in self.tables.get("window", {}) else config.with_whole_context()
 
     def window(self, number: int) -> Path:
         return self.folder / f"window-{number + 1:02}"

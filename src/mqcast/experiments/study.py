@@ -55,10 +55,7 @@ class Study(Settings):
         return Loaded(_reaching(rows, loaded, self), schema, loaded.static, loaded.events, loaded.promotions)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], steps: int | None = None) -> RunConfig:
-        """The study's settings, those of the model, and the user's own, which count most.
-
-        Windows begin as early as their first forecast looks back, through contexts and keys: as in forecasts.
-        """
+        """The study's settings, those of the model, and the user's own, which count most."""
         name, is_forked = model.removesuffix(UNFORKED), not model.endswith(UNFORKED)
         if name not in NETWORKS:
             raise ConfigError(f"no model {model!r}; there are {', '.join(NETWORKS)}, each also with {UNFORKED}")
@@ -75,8 +72,7 @@ class Study(Settings):
         said["train"] = train
         config = RunConfig(**said)
         if "history" not in tables.get("window", {}):
-            history = max(config.window.history, config.model.context(self.horizon))
-            config = config.replace(window=config.window.replace(history=history))
+            config = config.with_whole_context()
         if is_forked:
             return config
         window = config.window.without_forking()
