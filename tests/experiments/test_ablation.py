@@ -57,7 +57,9 @@ def test_a_model_may_have_settings_of_its_own_and_the_user_has_the_last_word(har
     assert sizes("mqt", {}) == (3, 2)
     assert sizes("mqcnn", {}) == (7, 5)
     assert sizes("mqcnn", {"window": {"num_fcts": 4}}) == (4, 5)
-    assert study.config("mqcnn", 0, {}).window.history == 9
+    assert study.config("mqcnn", 0, {"window": {"history": 9}}).window.history == 9
+    whole = study.config("mqt", 0, {})
+    assert whole.window.history == whole.model.context(study.horizon) > 9
 
 
 def test_every_system_is_judged_on_the_same_rows_beside_mqcnn(judged):
