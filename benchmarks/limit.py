@@ -202,6 +202,7 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
     parts |= {name: own[key] for name, (key, _, _) in KERNELS.items() if key in own}
     ops = sorted((e for e in events if not e.key.startswith("part:")), key=lambda e: -e.self_cpu_time_total)[:20]
     told = [{"op": e.key, "ms": e.self_cpu_time_total / 1e3 / steps, "calls": e.count // steps} for e in ops]
+    torch.set_num_threads(1)
     return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps, sgemm_gflops()
 
 
