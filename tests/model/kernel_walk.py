@@ -22,6 +22,10 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
         def r(*shape: int) -> torch.Tensor:
             return torch.randn(*shape).requires_grad_()
 
+        layers, first = 3, torch.tensor([0, steps])[:batch, None]
+        weights, biases = [r(2 * heads, heads) for _ in range(layers)], [r(heads) for _ in range(layers)]
+        own = torch.arange(steps) >= first
+        kernels.stacked_convolutions(r(batch, steps, heads), own, weights, biases, [1, 7, 50]).sum().backward()
         begun = torch.rand(batch, steps) > 0.2
         for size in (1.0, 40.0):
             attended = kernels.aligned_contexts(

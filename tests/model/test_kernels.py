@@ -10,7 +10,7 @@ import pytest
 import torch
 from model_samples import SMALL, WIDE, distance, sample_batch, sample_network
 
-from mqcast.model import kernels
+from mqcast.model import encoder, kernels
 from mqcast.model.fused import why_not_served
 from mqcast.model.networks import Network
 
@@ -52,6 +52,17 @@ def test_where_there_is_a_compiler_there_are_kernels():
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
 def test_default_networks_go_by_kernels(model):
     assert is_by_kernels(sample_network(SMALL.replace(model=model, **WIDE)))
+
+
+@compiled
+@pytest.mark.parametrize("model", ["mqt", "mqt-all", "mqcnn"])
+def test_convolutions_above_the_first_go_by_kernels(model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(encoder, "stacked_convolutions", lambda x, *_: calls.append(1) or x)
+    sample_network(SMALL.replace(model=model, **WIDE | {"hidden_dim": 8}))(sample_batch(2))
+    assert calls
+    sample_network(SMALL.replace(model=model, **WIDE | {"hidden_dim": 12}))(sample_batch(2))
+    assert len(calls) == 1
 
 
 @compiled

@@ -10,7 +10,7 @@ from strategies import Setting, for_all_settings
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.model import kernels, networks
+from mqcast.model import encoder, kernels, networks
 from mqcast.model.loss import quantile_loss
 from mqcast.model.networks import Network
 
@@ -70,6 +70,70 @@ def unserved(network: Network, batch: Batch, num_fcts: int) -> Tensor:
 @for_all_settings(max_examples=4)
 def test_the_kernels_are_the_sums_of_the_paper(setting, model, heads, contexts):
     check(wide(setting, model, heads, contexts))
+
+
+STACKS = {  # channels, dilations, steps before each series' first row
+    "a whole window": (8, (1, 2, 4), (0, 0)),
+    "late beginners": (16, (1, 3, 9, 5), (0, 17, 40, 41)),
+    "farther back than the window": (24, (1, 60), (3, 0)),
+}
+
+
+def convolutions(channels: int, dilations: tuple[int, ...], starts: tuple[int, ...]):
+    """Random convolutions and inputs of 41 steps, and which of these are the series' own."""
+    setting = Setting(num_steps=41, starts=starts).but(hidden_dim=channels, encoder_dilations=dilations)
+    network = setting.network()
+    width = sum(network.encoder.temporal.layers[0].linear.dims)
+    x, begun = setting.normal(0, len(starts), 41, width), torch.from_numpy(setting.begun[:, :41])
+    return setting, network.encoder.temporal, x, begun
+
+
+def in_parts(stack: encoder.TemporalConvolutions, x: Tensor) -> tuple[Tensor, ...]:
+    return x.split(stack.layers[0].linear.dims, dim=-1)
+
+
+def stacked(stack: encoder.TemporalConvolutions, x: Tensor, begun: Tensor) -> Tensor:
+    """By the kernels, or not at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for layer in stack.layers[1:]:
+            patch.setattr(layer, "forward", None)
+        return stack(in_parts(stack, x), begun)
+
+
+@pytest.mark.parametrize(("channels", "dilations", "starts"), STACKS.values(), ids=STACKS)
+def test_compiled_convolutions_are_the_sums_of_the_paper(channels, dilations, starts):
+    setting, stack, x, begun = convolutions(channels, dilations, starts)
+    table = []
+    for b in range(len(starts)):
+        each = {t: naive.array(x[b, t]) for t in range(41)}
+        h = naive.temporal_convolutions(stack, setting.config, each, begun[b].tolist())
+        table.append(naive.by_step(h, list(range(41)), channels))
+    where = begun[..., None].expand(-1, -1, channels)
+    assert close(stacked(stack.float(), x.float(), begun), torch.from_numpy(np.stack(table)), where)
+
+
+@pytest.mark.parametrize(("channels", "dilations", "starts"), STACKS.values(), ids=STACKS)
+def test_gradients_of_compiled_convolutions_are_those_of_pytorch(channels, dilations, starts):
+    setting, stack, x, begun = convolutions(channels, dilations, starts)
+    weights, found = setting.normal(1, len(starts), 41, channels), []
+    for number in (torch.float64, torch.float32):
+        stack, x = stack.to(number), x.to(number).requires_grad_()
+        out = stack(in_parts(stack, x), begun) if number == torch.float64 else stacked(stack, x, begun)
+        found.append(torch.autograd.grad((out * weights.to(number)).sum(), [x, *stack.parameters()]))
+        x = x.detach()
+    assert all(close(one, other) for one, other in zip(found[1], found[0], strict=True))
+
+
+def test_later_steps_and_other_series_change_no_code_by_one_bit():
+    _, stack, x, begun = convolutions(16, (1, 3, 9, 5), (0, 17, 3))
+    stack, x = stack.float(), x.float()
+    before = stacked(stack, x, begun)
+    for step in range(0, 41, 7):
+        other = x.clone()
+        other[:, step:] = torch.inf
+        other[2] = torch.nan
+        assert torch.equal(stacked(stack, other, begun)[:2, :step], before[:2, :step])
+    assert torch.equal(stacked(stack, x[1:2, 17:], begun[1:2, 17:]), before[1:2, 17:])  # where a window begins, too
 
 
 def gradients(setting: Setting, sharpen: float = 1.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

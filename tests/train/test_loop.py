@@ -1,5 +1,6 @@
 """The loop against what its settings promise."""
 
+import gc
 import json
 import math
 import os
@@ -43,6 +44,17 @@ def test_the_loss_falls_and_the_same_settings_give_the_same_weights(tmp_path):
     assert losses[-1] < 0.95 * losses[0]
     assert digest(one) == digest(other)
     assert digest(fit(sample_panel(), config(seed=1), tmp_path / "third")) != digest(one)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_training_leaves_the_garbage_collection_of_its_caller_alone(tmp_path, frozen):
+    if frozen:
+        gc.freeze()
+    before = gc.get_freeze_count()
+    fit(sample_panel(), config(max_steps=1), tmp_path / "run")
+    after = gc.get_freeze_count()
+    gc.unfreeze()
+    assert (after > 0) == (before > 0) == frozen
 
 
 def test_training_leaves_the_random_numbers_and_threads_of_its_caller_alone(tmp_path):

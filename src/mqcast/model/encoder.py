@@ -1,6 +1,7 @@
 """The encoder: h_t = [h¹_t; h²], a causal code of the past and a code of what never changes."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +13,7 @@ from mqcast.data.batch import Batch
 from mqcast.model.alignment import may_look
 from mqcast.model.attention import weighted
 from mqcast.model.inputs import Inputs
+from mqcast.model.kernels import LANES, can_take, stacked_convolutions
 from mqcast.model.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
 
 
@@ -41,9 +43,14 @@ class TemporalConvolutions(nn.Module):
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"]) -> Float[Tensor, "batch time hidden"]:
         before = None if begun.all() else ~begun
-        for layer in self.layers:
-            parts = (layer(parts, before, causal=True),)
-        return parts[0]
+        lowest, *above = cast(list[Convolution], list(self.layers))
+        x = lowest(parts, before, causal=True)
+        if above and x.shape[-1] % LANES == 0 and can_take((x,)):
+            weights, biases = [layer.linear.weight for layer in above], [layer.bias for layer in above]
+            return stacked_convolutions(x, begun, weights, biases, [layer.taps[-1] for layer in above])
+        for layer in above:
+            x = layer((x,), before, causal=True)
+        return x
 
 
 class Recurrence(nn.Module):

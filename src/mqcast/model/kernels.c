@@ -1,13 +1,15 @@
-/* The decoder of MQTransformer on a CPU: what kernels.py calls instead of chains of torch operations.
+/* The encoder's convolutions and MQTransformer's decoder on a CPU: what kernels.py calls instead of chains of torch
+ * operations.
  *
- * Two steps, each with its way back. `align_*`: the sums over the past whose weights are softmax_s(G[t,s] + E[t+h,s]).
+ * Three steps, each with its way back. `stack_*`: causal convolutions of two taps, series by series, so that a layer finds
+ * the one below in the cache. `align_*`: the sums over the past whose weights are softmax_s(G[t,s] + E[t+h,s]).
  * `cells_*`: all that follows for the forecasts of one target, which stay in the cache from their contexts to their
- * quantiles; the way back computes them anew. Both do for a cell what alignment.py, attention.py and decoder.py do, in an
- * order that does not depend on what else is in the batch, nor on what the cell may not see.
+ * quantiles; the way back computes them anew. They do what encoder.py, alignment.py, attention.py and decoder.py do, in an
+ * order that does not depend on what else is in the batch, nor on what a step or a cell may not see.
  *
  * Axes as in attention.py: b series, t creation time, h horizon, u target, s source step; a channels of heads, c of
- * contexts. All numbers are float32, all arrays contiguous; a and c are multiples of 8. Gradients are added to, so they
- * start at zero, but for those of the cells, which are written.
+ * contexts, d of the encoder; l layer. All numbers are float32, all arrays contiguous; a, c and d are multiples of 8.
+ * Gradients are added to, so they start at zero, but for those of the stack's input and of the cells, which are written.
  */
 
 #include <math.h>
@@ -119,6 +121,72 @@ static void transpose(num rows, num columns, const float *from, num ldf, float *
 static float *room(num count) { /* whole cache lines */
     void *found = NULL;
     return posix_memalign(&found, 64, (size_t)(count + 16) * sizeof(float)) ? NULL : found;
+}
+
+/* ---------------------------------------------------------------------------------------- the encoder's convolutions */
+
+typedef struct {
+    num batch, steps, channels, layers;
+    const byte *begun;                /* (b,t): up to the first that has begun, inputs count as zeros */
+    const num *dilations;             /* (l) */
+    const float *x, *weight, *weight_T, *bias; /* (b,t,d) (l,2,d out,d in) (l,2,d in,d out) (l,d): taps at t − dilation, at t */
+    float *out;                       /* (l,b,t,d) */
+    const float *d_out;               /* of the last layer */
+    float *d_x, *d_weight_T, *d_bias;
+} Stack;
+
+static num first_begun(const byte *begun, num steps) {
+    num first = 0;
+    while (first < steps && !begun[first]) first++;
+    return first;
+}
+
+/* out_t = ReLU(W_0 x_{t − dilation} + W_1 x_t + b) */
+int stack_forward(const Stack *o) {
+    num d = o->channels, T = o->steps;
+    for (num b = 0; b < o->batch; b++) {
+        num first = first_begun(o->begun + b * T, T);
+        const float *x = o->x + b * T * d;
+        for (num l = 0; l < o->layers; l++) {
+            float *out = o->out + (l * o->batch + b) * T * d;
+            const float *weight = o->weight_T + 2 * l * d * d;
+            num late = least(first + o->dilations[l], T);
+            for (num t = 0; t < T; t++) memcpy(out + t * d, o->bias + l * d, (size_t)d * sizeof(float));
+            product(T - first, d, d, x + first * d, d, 1, weight + d * d, d, out + first * d, d, 1);
+            product(T - late, d, d, x + first * d, d, 1, weight, d, out + late * d, d, 1);
+            for (num k = 0; k < T * d; k += 8) V(out + k) = at_least(CV(out + k), 0.0f);
+            x = out;
+        }
+    }
+    return 0;
+}
+
+int stack_backward(const Stack *o) {
+    num d = o->channels, T = o->steps;
+    float *g = room(T * d), *d_below = room(T * d);
+    int failed = !(g && d_below);
+    for (num b = 0; b < o->batch && !failed; b++) {
+        num first = first_begun(o->begun + b * T, T);
+        for (num l = o->layers - 1; l >= 0; l--) {
+            const float *out = o->out + (l * o->batch + b) * T * d, *weight = o->weight + 2 * l * d * d;
+            const float *x = l ? o->out + ((l - 1) * o->batch + b) * T * d : o->x + b * T * d;
+            const float *given = l == o->layers - 1 ? o->d_out + b * T * d : d_below;
+            float *d_x = l ? d_below : o->d_x + b * T * d, *d_weight = o->d_weight_T + 2 * l * d * d, *d_bias = o->d_bias + l * d;
+            num late = least(first + o->dilations[l], T);
+            for (num t = 0; t < T; t++)
+                for (num k = t * d; k < (t + 1) * d; k += 8) {
+                    V(g + k) = either(CV(out + k) > 0.0f, CV(given + k), (v8){0});
+                    V(d_bias + k - t * d) += CV(g + k);
+                }
+            product(d, d, T - first, x + first * d, 1, d, g + first * d, d, d_weight + d * d, d, 1);
+            product(d, d, T - late, x + first * d, 1, d, g + late * d, d, d_weight, d, 1);
+            memset(d_x, 0, (size_t)(first * d) * sizeof(float));
+            product(T - first, d, d, g + first * d, d, 1, weight + d * d, d, d_x + first * d, d, 0);
+            product(T - late, d, d, g + late * d, d, 1, weight, d, d_x + first * d, d, 1);
+        }
+    }
+    free(g), free(d_below);
+    return failed;
 }
 
 /* ---------------------------------------------------------------------------------------------- sums over the past */

@@ -1,13 +1,13 @@
-"""Compiled kernels for the decoder on a CPU: kernels.c, built as the package is installed where there is a C compiler.
+"""Compiled kernels for a CPU: kernels.c, built as the package is installed where there is a C compiler.
 
-They compute what alignment.py, attention.py and decoder.py do, in less time; without them, or on another device, those
-run. `status()` says which it is, and why.
+They compute what encoder.py, alignment.py, attention.py and decoder.py do, in less time; without them, or on another
+device, those run. `status()` says which it is, and why.
 """
 
 import ctypes
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,9 @@ def _structure(sizes: str, pointers: str) -> type[ctypes.Structure]:
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
+STACK = _structure(
+    "batch steps channels layers", "begun dilations x weight weight_T bias out d_out d_x d_weight_T d_bias"
+)
 ALIGN = _structure(
     "batch steps made wanted horizon heads channels lookback shared_ahead",
     "now ahead key value begun cells norm d_cells d_now d_ahead d_key d_value",
@@ -86,11 +89,46 @@ def _call(function: str, kind: type[ctypes.Structure], sizes: dict[str, int], te
         assert tensor.is_contiguous(), name
     arguments = kind(**sizes, **{name: tensor.data_ptr() for name, tensor in tensors.items()})
     if getattr(library, function)(ctypes.byref(arguments)):
-        raise MemoryError("no memory is left for the decoder; take a smaller micro-batch")
+        raise MemoryError("no memory is left for the kernels; take a smaller micro-batch")
 
 
 def _gradients(names: Iterable[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"d_{name}": torch.zeros_like(tensors[name]) for name in names}
+
+
+def stacked_convolutions(
+    x: Float[Tensor, "batch time channel"],
+    begun: Bool[Tensor, "batch time"],
+    weights: Sequence[Float[Tensor, "taps channel"]],
+    biases: Sequence[Float[Tensor, " channel"]],
+    dilations: Sequence[int],
+) -> Float[Tensor, "batch time channel"]:
+    """ReLU(W_0 x_{t−dilation} + W_1 x_t + b), one layer upon the other; of each series from its first step on."""
+    return _Stack.apply(begun.contiguous(), torch.tensor(dilations), x.contiguous(), *weights, *biases)  # type: ignore[no-any-return]
+
+
+class _Stack(Function):
+    @staticmethod
+    def forward(ctx: Any, begun: Tensor, dilations: Tensor, x: Tensor, *parameters: Tensor) -> Tensor:
+        batch, steps, channels = x.shape
+        layers = len(dilations)
+        ctx.sizes = {"batch": batch, "steps": steps, "channels": channels, "layers": layers}
+        weight = torch.stack(parameters[:layers]).view(layers, 2, channels, channels)
+        given = {"begun": begun, "dilations": dilations, "x": x, "weight": weight, "weight_T": weight.mT.contiguous()}
+        given |= {"bias": torch.stack(parameters[layers:]), "out": x.new_empty(layers, *x.shape)}
+        _call("stack_forward", STACK, ctx.sizes, given)
+        ctx.names = tuple(given)
+        ctx.save_for_backward(*given.values())
+        return given["out"][-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+        gradients = _gradients(("weight_T", "bias"), given) | {"d_x": torch.empty_like(given["x"])}
+        _call("stack_backward", STACK, ctx.sizes, given | gradients | {"d_out": d_out.contiguous()})
+        weights = gradients["d_weight_T"].mT.flatten(1, 2)
+        return None, None, gradients["d_x"], *weights.unbind(), *gradients["d_bias"].unbind()
 
 
 def aligned_contexts(

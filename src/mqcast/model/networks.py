@@ -155,12 +155,14 @@ class Network(nn.Module):
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Without dropout; the network's mode is as it was afterwards."""
-    was_training = network.training
+    if not network.training:
+        yield
+        return
     network.eval()
     try:
         yield
     finally:
-        network.train(was_training)
+        network.train()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ so the order of the additions is that of the leaves alone. A rank works on neigh
 whole branches among them; all ranks then exchange these sums and add them up to the root, each for itself.
 """
 
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -127,10 +128,23 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
     place, before = pick_device(device), torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        with _group(place) as ranks:
+        with _undisturbed(), _group(place) as ranks:
             yield ranks
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Python looks for garbage among what is made from now on, not among all that was imported before."""
+    if gc.get_freeze_count():  # somebody else's choice
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @cache
