@@ -23,7 +23,7 @@ from throughput_table import RECORD, write_table
 
 SERIES, STEPS, CUTOFFS = 370, 5_000, 100
 TRAIN_S, BACKTEST_S, SKIPPED = 15.0, 20.0, 3
-MQCAST = {"window.num_fcts": 601, "window.batch_size": 12, "train.micro_batch": 6}
+MQCAST = {"window.num_fcts": 1202, "window.batch_size": 12, "train.micro_batch": 6}
 QUIET_SHARE = 0.05  # of one core, which the rest of the machine may take
 WORK = {"series": SERIES, "steps": STEPS, "cutoffs": CUTOFFS, "train_s": TRAIN_S, "backtest_s": BACKTEST_S}
 QUICK = {"series": 12, "steps": 600, "cutoffs": 4, "train_s": 1.0, "backtest_s": 5.0, "windows": 16}

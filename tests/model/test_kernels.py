@@ -94,7 +94,7 @@ def test_a_missing_library_is_said(afresh, monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "none.so")
     assert "no C compiler" in kernels.status()
     assert why_not_served(SMALL.replace(**WIDE)) == kernels.status()
-    assert why_not_served(SMALL.replace(model="mqcnn")) is None  # has no use for them
+    assert why_not_served(SMALL.replace(model="mqcnn")) is None  # loses little
     assert not kernels.can_take(())
 
 
