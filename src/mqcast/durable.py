@@ -39,16 +39,21 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-def write_file(path: Path, content: bytes | str) -> None:
-    """Write under a temporary name, make it durable, rename. What stood there before is intact if this fails."""
+def write_file(path: Path, content: bytes | str, lasting: bool = True) -> None:
+    """Write under a temporary name, make it durable, rename. What stood there before is intact if this fails.
+
+    Without `lasting` it is whole for all processes, but a crash of the machine may leave less of it.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with draft.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         draft.replace(path)
-        fsync(path.parent)
+        if lasting:
+            fsync(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):  # if even that fails, the first error says why
             draft.unlink(missing_ok=True)

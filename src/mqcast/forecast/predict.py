@@ -76,7 +76,7 @@ def write_forecasts(
         files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
         with Merger(files, path) as merger:
             for i in ranks.claims(len(shards)):
-                if not files[i].exists():
+                if not _is_whole(files[i]):
                     _write_shard(files[i], shard_frame(network, assemble, plan, shards[i], run.least))
                 if ranks.is_first:
                     merger.take()
@@ -240,7 +240,16 @@ def _write_shard(file: Path, frame: pl.DataFrame) -> None:
         raise cannot_write(file, error) from error
     packed = io.BytesIO()
     frame.write_ipc(packed, compat_level=pl.CompatLevel.oldest())
-    write_file(file, packed.getvalue())
+    write_file(file, packed.getvalue(), lasting=False)  # after a crash of the machine it is made again
+
+
+def _is_whole(file: Path) -> bool:
+    """Is it there, to its last byte? An Arrow file ends with a list of its parts."""
+    try:
+        _shard(file)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 def _shard(file: Path) -> pa.Table:
@@ -268,7 +277,7 @@ class Merger:
     def take(self) -> None:
         """Those that are there, up to the first that is not."""
         try:
-            while self.num_taken < len(self.files) and self.files[self.num_taken].exists():
+            while self.num_taken < len(self.files) and _is_whole(self.files[self.num_taken]):
                 table = _shard(self.files[self.num_taken])
                 if self.writer is None:
                     repeated = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
