@@ -9,12 +9,12 @@ import torch
 
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
-from mqcast.launch import is_worker
+from mqcast.launch import is_first, is_worker
 from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
 from mqcast.train.records import Step, read_metrics
 
-TRIAL_STEPS, WARM_UP = 10, 2
+TRIAL_STEPS, WARM_UP, TRIAL_SHARE = 100, 5, 0.1  # of the time allowed, at most
 
 
 def agreed(value: int) -> int:
@@ -48,11 +48,14 @@ def steps_within(minutes: float, panel: Panel, config: RunConfig, folder: Path, 
     trial = folder / ".trial"
     shutil.rmtree(trial, ignore_errors=True)
     agreed(1)
-    config = config.replace(train=config.train.replace(max_steps=TRIAL_STEPS, warmup_steps=0))
-    fit(panel, config, trial, listeners=(listen,), device=device)
+    bounds = {"max_steps": TRIAL_STEPS, "max_minutes": TRIAL_SHARE * minutes, "warmup_steps": 0}
+    times.append(clock())
+    fit(panel, config.replace(train=config.train.replace(**bounds)), trial, listeners=(listen,), device=device)
     shutil.rmtree(trial, ignore_errors=True)
-    second = (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) if len(times) > WARM_UP else 1.0
-    return agreed(max(1, int(60 * minutes / second)))
+    if is_first():  # the others hear nothing
+        first = min(WARM_UP, len(times) - 2)
+        return agreed(max(1, int(60 * minutes * (len(times) - 1 - first) / (times[-1] - times[first]))))
+    return agreed(0)
 
 
 def training_facts(run: Any, session_wall: float, session_cpu: float) -> dict[str, float]:
