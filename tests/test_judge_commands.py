@@ -78,6 +78,11 @@ def test_evaluate_prints_and_writes_what_python_finds(home: Path):
     assert found == expected.to_dicts()
     assert "P90" in run("evaluate", home / "rev.parquet", home / "panel", "--by", "horizon", "--missing", "drop")
     assert "mase" in run("evaluate", home / "rev.parquet", home / "actuals.parquet")
+    shown = run(
+        "evaluate", home / "rev.parquet", home / "panel", "--by", "brand", "--by", "cutoff", "--missing", "drop"
+    )
+    assert "brand" in shown
+    assert "…" not in shown.split("\n", 1)[1], "nothing is cut where there is no terminal"
 
 
 def test_volatility_prints_a_reading_and_compares(home: Path):
@@ -206,6 +211,10 @@ def test_every_verb_explains_itself_with_an_example():
         (["evaluate", "HOME/mqcast.toml", "HOME/panel"], "not a readable Parquet file"),
         (["evaluate", "HOME/rev.parquet", "HOME/panel"], "missing='drop'"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--by", "brnd"], "nothing to group by called 'brnd'"),
+        (
+            ["evaluate", "HOME/rev.parquet", "HOME/panel", "--by", "brnd", "--missing", "drop"],
+            "(did you mean 'brand'?); there are horizon, cutoff, ds, unique_id, ",
+        ),
         (["evaluate", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
         (["evaluate", "HOME/rev.parquet", "HOME/panel", "--id", "sku"], "leave out --id"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--target", "sold"], "no column 'sold'"),

@@ -7,14 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 PARENT = "MQCAST_PARENT"
+REASONS = "MQCAST_REASONS"  # a folder where processes that fail write why
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # each step walks through tensors of many megabytes
 GRACE_SECONDS = 30.0  # for the others to save and leave, once one has ended
+OWN_SECONDS = 5.0  # of these, before they are asked to: they may be about to fail, or to say why they have
 
 
 def is_worker() -> bool:
@@ -24,6 +29,21 @@ def is_worker() -> bool:
 
 def is_first() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
+
+
+def say_why(text: str, follows: bool) -> bool:
+    """Leave it to the process that started this one to say why it failed; `follows`: because another one did.
+
+    False if nobody would say it.
+    """
+    folder = os.environ.get(REASONS)
+    if folder is None:
+        return not is_first()
+    try:
+        Path(folder, f"{int(follows)}-{int(os.environ.get('RANK', 0)):06}").write_text(text, encoding="utf-8")
+    except OSError:
+        return not is_first()
+    return True
 
 
 def was_restarted() -> bool:
@@ -57,12 +77,14 @@ def leave_with_parent() -> None:
         threading.Thread(target=watch, name="mqcast-parent", daemon=True).start()
 
 
-def run_processes(num: int, arguments: list[str]) -> int:
+def run_processes(num: int, arguments: list[str], tell: Callable[[str], None]) -> int:
     """Run `python -m mqcast …` as `num` processes that work together; the exit code of the first that fails, or 0.
 
-    When one fails the others are asked to stop. Ctrl-C reaches them all from the terminal; SIGTERM is passed on.
+    When one fails the others are asked to stop, and one reason is told, that of a process which did not fail because
+    another did. Ctrl-C reaches them all from the terminal; SIGTERM is passed on.
     """
-    children = _start_all(num, arguments)
+    folder = tempfile.TemporaryDirectory(prefix="mqcast-", ignore_cleanup_errors=True)
+    children = _start_all(num, arguments, {REASONS: folder.name})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         for child in children:
@@ -74,8 +96,15 @@ def run_processes(num: int, arguments: list[str]) -> int:
         signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
     }
     try:
-        return _wait(children)
+        code = _wait(children)
+        for reason in sorted(Path(folder.name).iterdir())[:1]:
+            tell(reason.read_text(encoding="utf-8"))
+        if code < 0:
+            name = signal.Signals(-code).name
+            tell(f"one of {num} processes was ended by {name}; run the command again to go on")
+        return 128 - code if code < 0 else code
     finally:
+        folder.cleanup()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -97,30 +126,26 @@ def environments(num: int) -> list[dict[str, str]]:
     return [os.environ | {key: str(value) for key, value in each.items()} for each in own]
 
 
-def _start_all(num: int, arguments: list[str]) -> list[subprocess.Popen[bytes]]:
+def _start_all(num: int, arguments: list[str], told: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "mqcast", *arguments]
-    return [subprocess.Popen(command, env=env) for env in environments(num)]
+    return [subprocess.Popen(command, env=env | told) for env in environments(num)]
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:
-    """Wait for all; once one has failed the others are asked to stop, and in the end made to."""
-    failed, deadline = 0, float("inf")
+    """Wait for all; once one has failed the others are asked to stop, and in the end made to. The first's exit code."""
+    failed, since, asked = 0, float("inf"), False
     while running := [child for child in children if child.poll() is None]:
         if not failed and (failed := _failure(children)):
-            deadline = time.monotonic() + GRACE_SECONDS
+            since = time.monotonic()
+        if not asked and time.monotonic() > since + OWN_SECONDS:
+            asked = True
             for child in running:
                 child.terminate()
-        if time.monotonic() > deadline:
+        if time.monotonic() > since + GRACE_SECONDS:
             for child in running:
                 child.kill()
         time.sleep(0.05)
-    code = failed or _failure(children)
-    if code < 0:
-        name = signal.Signals(-code).name
-        sys.stderr.write(
-            f"error: one of {len(children)} processes was ended by {name}; run the command again to go on\n"
-        )
-    return 128 - code if code < 0 else code
+    return failed or _failure(children)
 
 
 def _failure(children: list[subprocess.Popen[bytes]]) -> int:

@@ -14,7 +14,7 @@ from train_samples import CONFIG, HORIZON, digest, sample_world
 
 from mqcast.cli import main
 from mqcast.data.panel import pack
-from mqcast.launch import num_cores
+from mqcast.launch import REASONS, num_cores, say_why
 from mqcast.train.records import read_metrics
 
 NUM_ITEMS = 12
@@ -106,6 +106,27 @@ def test_what_is_wrong_is_said_in_one_line(place, monkeypatch, capsys):
         assert ended.value.code == 2
         assert words in capsys.readouterr().err
         assert not (place / "x").exists()
+
+
+def test_of_several_processes_that_fail_one_says_why(place):
+    fit = ("fit", "panel", "twice", "--config", "run.toml", "--set", "train.max_steps=1")
+    mqcast(place, *fit, "--processes", "1")
+    for _ in range(3):
+        _, err = mqcast(place, *fit, "--processes", "2", code=2)
+        assert err.count("error:") == 1, err
+        assert "resume" in err
+
+
+def test_processes_leave_it_to_the_one_that_started_them_to_say_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    assert say_why("by torchrun", follows=False), "the first rank says it"
+    monkeypatch.setenv(REASONS, str(tmp_path))
+    assert say_why("a full disk", follows=False)
+    monkeypatch.setenv("RANK", "0")
+    assert say_why("lost another one", follows=True)
+    assert sorted(tmp_path.iterdir())[0].read_text() == "a full disk"
+    monkeypatch.setenv(REASONS, str(tmp_path / "gone"))  # whoever started them is no more
+    assert not say_why("a full disk", follows=False)
 
 
 def test_all_cores_are_used_unless_said_otherwise():

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.defaults import settings_for
-from mqcast.errors import ConfigError, Interrupted, MqcastError
-from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes
+from mqcast.errors import ConfigError, Interrupted, MqcastError, PeerLostError
+from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.version import __version__
 
 app = typer.Typer(
@@ -117,7 +117,7 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        sys.exit(run_processes(num, sys.argv[1:]))
+        sys.exit(run_processes(num, sys.argv[1:], _tell_error))
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 2. Of several processes the first one speaks."""
+    """Run the command line; an error of ours is one line and exit code 2. Of several processes' errors one is told."""
     keep_pages()
     try:
         _main()
@@ -176,12 +176,16 @@ def _main() -> None:
     except MqcastError as error:
         if "--debug" in sys.argv:
             raise
-        if is_first():
-            text = _escaped(_with_options(str(error)))
-            Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
+        if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
+            _tell_error(str(error))
         sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _tell_error(text: str) -> None:
+    text = _escaped(_with_options(text))
+    Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
 
 
 def _with_options(text: str) -> str:

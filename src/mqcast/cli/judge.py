@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, console, tell
@@ -19,6 +20,7 @@ Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target,
 Id = Annotated[str | None, typer.Option("--id", help="Which series a row belongs to; left out: unique_id.")]
 Time = Annotated[str | None, typer.Option("--time", help="The target's date; left out: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="What was forecast; left out: y.")]
+ANY_WIDTH = 10_000  # characters
 Missing = Annotated[str, typer.Option(help="'raise', or 'drop' forecasts of dates without an actual.")]
 
 
@@ -27,7 +29,10 @@ def evaluate_command(
     forecasts: Forecasts,
     actuals: Actuals,
     by: Annotated[
-        list[str] | None, typer.Option(help="horizon, cutoff, the date, the id or another column; repeat for more.")
+        list[str] | None,
+        typer.Option(
+            help="horizon, cutoff, the date, the id, another column, or a panel's static one; repeat for more."
+        ),
     ] = None,
     season: Annotated[int | None, typer.Option(min=1, help="Steps a season, for MASE.")] = None,
     missing: Missing = "raise",
@@ -43,7 +48,8 @@ def evaluate_command(
     from mqcast.evaluation import evaluate
 
     known, names = _actuals(actuals, id, time, target)
-    options: dict[str, Any] = {"season": season, "missing": missing, **names}
+    static = frames_of(Panel.open(actuals)).static if by and _is_panel(actuals) else None
+    options: dict[str, Any] = {"season": season, "missing": missing, "static": static, **names}
     found = evaluate(_read(forecasts), known, by or (), **options)
     if as_json:
         _print_json(found)
@@ -165,7 +171,7 @@ def report_command(
     paths = [*paths, *(compare or [])]
     if len({_name(path) for path in paths}) < len(paths):
         raise ConfigError("two runs or files of one name cannot be told apart in a report; rename one")
-    packed = Panel.open(data) if (data / "panel.json").exists() else None
+    packed = Panel.open(data) if _is_panel(data) else None
     known, names = _actuals(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
     forecasts, trained, notes = _forecasts_of(paths, packed, data)
@@ -182,7 +188,7 @@ def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]
     if len(given) > 1 and not _is_run(given[-1]):
         return given[:-1], given[-1]
     own = given[0] / "panel"
-    if (own / "panel.json").exists():
+    if _is_panel(own):
         return given, own
     raise ConfigError(f"what is {given[0]} to be judged by? give a packed panel, or Parquet with the actuals: --panel")
 
@@ -212,13 +218,17 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
 def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:
     """The actuals of a file or of a packed panel, and what its columns are called."""
     said = {"id": id, "time": time, "target": target}
-    if not (path / "panel.json").exists():
+    if not _is_panel(path):
         return _read(path), said
     if any(said.values()):
         raise ConfigError("a panel knows its columns' names; leave out --id, --time and --target")
     panel = Panel.open(path)
     schema = panel.schema
     return frames_of(panel).rows, {"id": schema.id, "time": schema.time, "target": schema.target}
+
+
+def _is_panel(path: Path) -> bool:
+    return (path / "panel.json").exists()
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -241,7 +251,7 @@ def _show(table: pl.DataFrame, title: str) -> None:
         shown.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
     for row in table.rows():
         shown.add_row(*(_cell(value) for value in row))
-    console.print(shown)
+    (console if console.is_terminal else Console(width=ANY_WIDTH)).print(shown)  # files take lines of any length
 
 
 def _cell(value: Any) -> str:
