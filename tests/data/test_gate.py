@@ -45,7 +45,9 @@ def test_a_column_in_the_index_is_found_there(sales):
 @pytest.mark.parametrize(
     ("column", "values", "match"),
     [
-        ("y", ["many"] * 16, "target column 'y' holds text; convert it to numbers"),
+        ("y", ["many"] * 16, r"target column 'y' holds text \(series .*, row 0: 'many'\); convert it to numbers"),
+        ("y", ["1", "2.5", "n/a", "4"] * 4, r"holds text \(series .*, at .*, row 2: 'n/a'\)"),
+        ("y", ["1", "2.5"] * 8, "target column 'y' holds text; convert it to numbers"),
         ("ds", ["2024-01-07"] * 16, "time column 'ds' holds text.*pd.to_datetime"),
         ("ds", list(range(16)), "time column 'ds' holds whole numbers"),
         ("unique_id", [0.5] * 16, "id column 'unique_id' holds numbers"),
@@ -60,7 +62,7 @@ def test_wrong_types_are_named(sales, column, values, match):
 
 def test_a_pandas_column_of_mixed_types_is_named(sales):
     frame = sales.to_pandas().assign(price=["cheap", 1.5] * 8)
-    with pytest.raises(errors.ColumnTypeError, match="column 'price': the values have no common type"):
+    with pytest.raises(errors.ColumnTypeError, match=r"column 'price': .* \(row 1 holds 1.5, row 0 'cheap'\)"):
         Panel.from_frame(frame, WEEKLY)
 
 

@@ -55,6 +55,8 @@ def test_an_unknown_series_is_named(sales):
     assert panel.index_of("b") == 1
     with pytest.raises(DataError, match="series 'c': no such series"):
         panel.index_of("c")
+    with pytest.raises(DataError, match="did you mean 'b'"):
+        panel.index_of("B")
 
 
 def test_a_bad_frame_leaves_the_old_panel_or_nothing(sales, tmp_path):

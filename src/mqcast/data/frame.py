@@ -132,10 +132,30 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
             raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
-        if name is not None and not is_numeric(source.type_of(name)):
-            raise ColumnTypeError(
-                f"{role} column {name!r} holds {words_for(source.type_of(name))}; convert it to {remedy}"
-            )
+        if name is not None and not is_numeric(kind := source.type_of(name)):
+            example = _first_words(source, schema, name) if is_text(kind) else ""
+            raise ColumnTypeError(f"{role} column {name!r} holds {words_for(kind)}{example}; convert it to {remedy}")
+
+
+def _first_words(source: Source, schema: Schema, name: str) -> str:
+    """Where the first text is that is no number, for which a column was read as text; nothing if all could be read."""
+    before = 0
+    for batch in source.batches([schema.id, schema.time, name]):
+        for row, text in enumerate(batch.column(name).to_pylist()):
+            if text is not None and not _is_number(text):
+                series, time = (as_text(batch.column(key).slice(row, 1))[0] for key in (schema.id, schema.time))
+                at = "" if time is None else f" at {time.removesuffix(' 00:00:00')},"
+                return f" (series {series!r},{at} row {before + row}: {text!r})"
+        before += batch.num_rows
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _some(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from mqcast.config import nearest
 from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
 from mqcast.data.frame import read_frame
 from mqcast.data.frequency import show_time
@@ -27,6 +28,7 @@ from mqcast.errors import (
     KnownValuesError,
 )
 
+MOST_COMPARED = 10_000  # ids, with one that is not there
 REQUIRED_ARRAYS = (
     *("id_bytes", "id_offsets", "offsets", "first_step", "last_observed", "target"),
     *(f"{role}_{block}" for role in ("past", "known", "static", "event") for block in ("number", "category")),
@@ -139,7 +141,8 @@ class Panel:
         try:
             return self._index[str(name)]
         except KeyError:
-            raise DataError("no such series", "check the id against panel.ids", series=str(name)) from None
+            hint = nearest(str(name), self.ids[:MOST_COMPARED].to_pylist())
+            raise DataError(f"no such series{hint}", "give an id of the data", series=str(name)) from None
 
     @cached_property
     def last_step(self) -> np.ndarray:

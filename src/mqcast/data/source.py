@@ -107,7 +107,7 @@ class MemorySource:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r}: the values have no common type that can be stored "
-                    f"({_first_line(error)}); convert them to one"
+                    f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one"
                 ) from None
             array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
             self._columns[name] = array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
@@ -296,3 +296,10 @@ def _refuse_mixed_dates(series: nw.Series[Any], name: str) -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _odd_one_out(values: list[Any]) -> str | None:
+    """The first value that is text where others are not, or the other way round, and its row."""
+    told = [(row, value) for row, value in enumerate(values) if value is not None and value == value]
+    odd = next(((row, value) for row, value in told if isinstance(value, str) != isinstance(told[0][1], str)), None)
+    return None if odd is None else f"row {odd[0]} holds {odd[1]!r}, row {told[0][0]} {told[0][1]!r}"
