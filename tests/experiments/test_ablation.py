@@ -137,6 +137,33 @@ def test_series_that_end_get_a_plan_without_promotions():
     assert found["y"].null_count() == 5
 
 
+def test_the_mean_of_several_networks_shares_the_time_and_averages_their_quantiles(harness, tmp_path):
+    harness = dataclasses.replace(harness, out=tmp_path, tables=harness.tables | {"train": {"max_steps": 2}})
+    path = run_system(harness, "mqt-mean-of-2", 3)
+    members = [tmp_path / "private" / "mqt-mean-of-2-3" / "members" / "private" / f"mqt-{seed}" for seed in (3, 1003)]
+    mean, *parts = (pl.read_parquet(file) for file in (path, *(folder / "forecasts.parquet" for folder in members)))
+    assert mean.columns == parts[0].columns
+    assert not parts[0].equals(parts[1])
+    for level in ("q0.5", "q0.9"):
+        np.testing.assert_allclose(mean[level], (parts[0][level] + parts[1][level]) / 2, rtol=1e-6)
+    facts, *of_members = (json.loads((folder / "done.json").read_text()) for folder in (path.parent, *members))
+    assert (facts["members"], facts["steps"]) == (2, 2)
+    assert facts["cpu_seconds"] == pytest.approx(sum(fact["cpu_seconds"] for fact in of_members))
+    allowed: list[float] = []
+    timed = dataclasses.replace(harness, out=tmp_path / "timed", minutes=3.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mqcast.experiments.ablation.steps_within", lambda minutes, *_: allowed.append(minutes) or 1)
+        run_system(timed, "mqcnn-mean-of-3", 0)
+    assert allowed == [1.0, 1.0, 1.0]
+    frames = {"mqcnn": pl.read_parquet(run_system(harness, "mqcnn", 3)), "mqt-mean-of-2": mean}
+    judged = judge(harness.study, harness.loaded, frames)
+    records = {record.model: record for record in records_of(judged, harness, 3)}
+    assert records["mqt-mean-of-2"].config["model"]["model"] == "mqt"
+    write_judgement(judged, harness, 3)
+    with pytest.raises(ConfigError, match="mqt-mean-of-3"):
+        harness.study.config("mqt-mean-of-one", 0, {})
+
+
 def test_bundled_studies_and_their_networks_are_possible():
     for path in BUNDLED.glob("*.toml"):
         study = Study.open(path.stem)

@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 
 from mqcast.cli import app
 from mqcast.errors import ConfigError, DataError
-from mqcast.experiments.leaderboard import Settled, averaged, naive_record, record_of, run_windows
+from mqcast.experiments.leaderboard import Settled, naive_record, record_of, run_windows
 from mqcast.experiments.scores import Grid, mean_scores, seasonal_error
 from mqcast.experiments.task import Task
+from mqcast.experiments.together import averaged
 
 NUM_DAYS, HORIZON, WINDOWS = 90, 5, 2
 TOML = """
@@ -316,10 +317,10 @@ def test_what_is_done_is_found_again_and_an_interrupted_window_goes_on(done, dat
 def test_seeds_are_averaged_and_frames_that_do_not_match_are_refused(done, data):
     frame = pl.read_parquet(done[1][0])
     other = frame.with_columns(pl.col(data.task.quantile_names) + 2)
-    mean = averaged([frame, other], data.task, ["unique_id", "ds"])
+    mean = averaged([frame, other], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
     assert np.allclose(mean["q0.5"], frame["q0.5"] + 1)
     with pytest.raises(ConfigError, match="not of the same series"):
-        averaged([frame, other.head(3)], data.task, ["unique_id", "ds"])
+        averaged([frame, other.head(3)], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
 
 
 def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):

@@ -264,15 +264,16 @@ def score_command(
 
     Example: [bold]mqcast reproduce score rossmann_1D runs/rossmann_1D/mqt-0 runs/rossmann_1D/mqt-1 --data data[/bold]
     """
-    from mqcast.experiments.leaderboard import averaged, member_of, score_windows, task_name
+    from mqcast.experiments.leaderboard import member_of, score_windows, task_name
     from mqcast.experiments.record import Record
     from mqcast.experiments.scores import Grid, mean_scores
     from mqcast.experiments.task import Task
+    from mqcast.experiments.together import averaged
 
     said = Task.open(task)
     loaded, members = said.load(data), [member_of(path) for path in forecasts]
     frames = [pl.concat([pl.read_parquet(file) for file in _files(path)], how="vertical_relaxed") for path in forecasts]
-    whole = averaged(frames, said, [loaded.id, loaded.time])
+    whole = averaged(frames, [loaded.id, loaded.time, "cutoff"], said.quantile_names)
     parts = whole.sort("cutoff").partition_by("cutoff", maintain_order=True)
     scores = score_windows(Grid(loaded), parts)
     windows = [{"cutoff": str(part["cutoff"][0])} | found for part, found in zip(parts, scores, strict=True)]

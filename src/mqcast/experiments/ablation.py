@@ -1,13 +1,14 @@
 """All systems of a study in one harness: trained for the same time, judged on the same windows, in the paper's tables.
 
 OUT/<study>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<study>/judged-<seed>/report.html, tables.json.
+The mean of several has them in its folder's `members` instead of a run.
 Another system's folder has peer.json, what it was given and what it took, instead of done.json.
 """
 
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from mqcast.datasets.real import Loaded
 from mqcast.durable import write_file
 from mqcast.evaluation import Comparison, Volatility, compare, evaluate, loss_by_lead, volatility
 from mqcast.experiments.record import Record
-from mqcast.experiments.study import BASELINE, Study
-from mqcast.experiments.together import agreed, steps_within, total, training_facts
+from mqcast.experiments.study import BASELINE, Study, members_of
+from mqcast.experiments.together import agreed, averaged, steps_within, total, training_facts
 from mqcast.forecast.baselines import seasonal_naive
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
@@ -32,6 +33,7 @@ from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics
 from mqcast.train.spans import training_spans
 
+SEEDS_APART = 1000  # of the members of a mean
 SEASONAL_NAIVE, ORACLE = "seasonal-naive", "oracle"
 WEIGHTS = {"equal": None, "demand": "demand"}
 
@@ -67,6 +69,8 @@ def run_system(harness: Harness, model: str, seed: int) -> Path:
     path = folder / "forecasts.parquet"
     if agreed((folder / "done.json").exists()):
         return path
+    if members_of(model)[1] > 1:
+        return _run_members(harness, model, seed)
     config = study.config(model, seed, harness.tables, _steps(harness, model, seed))
     clocks = time.monotonic(), time.process_time()
     run = fit(harness.panel, config, folder / "run", resume=True, listeners=harness.listeners, device=harness.device)
@@ -79,6 +83,28 @@ def run_system(harness: Harness, model: str, seed: int) -> Path:
         facts["minutes_per_epoch"] = facts["wall_seconds"] / 60 * in_epoch / max(facts["trajectories"], 1)
         facts["parameters"] = sum(parameter.numel() for parameter in run.network().parameters())
         write_file(folder / "done.json", json.dumps(facts))
+    agreed(1)
+    return path
+
+
+def _run_members(harness: Harness, model: str, seed: int) -> Path:
+    """The mean of several of a network: each has a seed of its own and, of given minutes, its share."""
+    (name, count), folder = members_of(model), harness.folder(model, seed)
+    minutes = None if harness.minutes is None else harness.minutes / count
+    alone = replace(harness, out=folder / "members", minutes=minutes)
+    seeds = [seed + SEEDS_APART * number for number in range(count)]
+    paths = [run_system(alone, name, one) for one in seeds]
+    path = folder / "forecasts.parquet"
+    if is_first():
+        frames = [pl.read_parquet(one) for one in paths]
+        quantiles = [f"q{level:g}" for level in harness.study.levels]
+        keys = [column for column in frames[0].columns if column not in quantiles]
+        averaged(frames, keys, quantiles).write_parquet(path)
+        facts = [_read(one.parent / "done.json") for one in paths]
+        whole = {name: sum(fact[name] for fact in facts) for name in facts[0]}
+        whole |= {"members": count, "steps": whole["steps"] // count}
+        whole["minutes_per_epoch"] /= count
+        write_file(folder / "done.json", json.dumps(whole))
     agreed(1)
     return path
 
@@ -206,7 +232,9 @@ def learning_figure(harness: Harness, seed: int) -> go.Figure:
     """The training loss of each network against the CPU-seconds it has used."""
     figure = go.Figure()
     for done in sorted((harness.out / harness.study.name).glob(f"*-{seed}/done.json")):
-        facts = json.loads(done.read_text(encoding="utf-8"))
+        facts = _read(done)
+        if "members" in facts:
+            continue
         steps = [line for line in read_metrics(done.parent / "run" / "metrics.jsonl") if line["record"] == "step"]
         rate = facts["cpu_seconds"] / max(facts["wall_seconds"], 1e-9)
         name = done.parent.name.removesuffix(f"-{seed}")

@@ -188,16 +188,6 @@ def score_windows(grid: Grid, frames: Sequence[pl.DataFrame]) -> list[dict[str, 
     return [grid.scores(frame, frame["cutoff"][0]) for frame in frames]
 
 
-def averaged(frames: Sequence[pl.DataFrame], task: Task, keys: Sequence[str]) -> pl.DataFrame:
-    """The mean of several models' quantiles: an ensemble."""
-    together = pl.concat([frame.select(*keys, "cutoff", *task.quantile_names) for frame in frames])
-    counts = {frame.height for frame in frames}
-    found = together.group_by(*keys, "cutoff", maintain_order=True).agg(pl.col(task.quantile_names).mean())
-    if counts != {found.height}:
-        raise ConfigError("the forecasts to be averaged are not of the same series and dates; forecast all alike")
-    return found
-
-
 def member_of(path: Path) -> dict[str, Any]:
     """Whose forecasts these are and what they cost, as far as it is known: that of a folder that `run_windows` made."""
     done = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.glob("window-*/done.json"))]

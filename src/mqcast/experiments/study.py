@@ -18,6 +18,7 @@ BUNDLED = Path(__file__).parent / "studies"
 NETWORKS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 UNFORKED = "-unforked"  # the same network, of as many trajectories drawn one by one
 DRAWN_AT_A_TIME = 64
+MEAN_OF = "-mean-of-"  # the mean of several of a network, of other seeds, that share the time
 BASELINE = "mqcnn"
 
 
@@ -56,9 +57,12 @@ class Study(Settings):
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], steps: int | None = None) -> RunConfig:
         """The study's settings, those of the model, and the user's own, which count most."""
-        name, is_forked = model.removesuffix(UNFORKED), not model.endswith(UNFORKED)
+        one, _ = members_of(model)
+        name, is_forked = one.removesuffix(UNFORKED), not one.endswith(UNFORKED)
         if name not in NETWORKS:
-            raise ConfigError(f"no model {model!r}; there are {', '.join(NETWORKS)}, each also with {UNFORKED}")
+            raise ConfigError(
+                f"no model {model!r}; there are {', '.join(NETWORKS)}, each also with {UNFORKED} or {MEAN_OF}3"
+            )
         layers = (self.network, self.models.get(name, {}), tables)
         said: dict[str, Any] = {}
         for table in {table for layer in layers for table in layer}:
@@ -97,6 +101,14 @@ class Study(Settings):
             rows = loaded.rows.filter(pl.col(schema.time) > self.train_until)
             found += promotions(rows, loaded.promotions, id=schema.id, time=schema.time)
         return [*found, short_horizons(self.short)]
+
+
+def members_of(model: str) -> tuple[str, int]:
+    """The network behind a name, and of how many of it the mean is taken."""
+    name, _, count = model.partition(MEAN_OF)
+    if count and (not count.isdecimal() or int(count) < 2):
+        raise ConfigError(f"no model {model!r}; write the mean of several as {name}{MEAN_OF}3")
+    return name, int(count or 1)
 
 
 def _reaching(rows: pl.DataFrame, loaded: Loaded, study: Study) -> pl.DataFrame:

@@ -1,14 +1,17 @@
-"""What the experiments' processes share: agreements, sums, and how many steps fit into a time."""
+"""What the experiments share: agreements and sums of processes, how many steps fit into a time, means of networks."""
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
+from mqcast.errors import ConfigError
 from mqcast.launch import is_first, is_worker
 from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
@@ -68,3 +71,13 @@ def training_facts(run: Any, session_wall: float, session_cpu: float) -> dict[st
         "wall_seconds": last["seconds"],
         "cpu_seconds": session_cpu * again,
     }
+
+
+def averaged(frames: Sequence[pl.DataFrame], keys: Sequence[str], quantiles: Sequence[str]) -> pl.DataFrame:
+    """The mean of several models' quantiles: an ensemble."""
+    together = pl.concat([frame.select(*keys, *quantiles) for frame in frames])
+    counts = {frame.height for frame in frames}
+    found = together.group_by(keys, maintain_order=True).agg(pl.col(quantiles).mean())
+    if counts != {found.height}:
+        raise ConfigError("the forecasts to be averaged are not of the same series and dates; forecast all alike")
+    return found
