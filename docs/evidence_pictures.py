@@ -39,6 +39,8 @@ BOARD = {
     "tft": ("TFT, trained here", HERE),
     "deepar": ("DeepAR, trained here", HERE),
 }
+LOSSES = {"rossmann-ablation": (0.08, 0.1, 0.12, 0.14), "frat": (0.3, 0.35, 0.4)}  # marks of the axes
+BUDGETS = ("", "-1min", "-2min")
 FALLBACKS = ("TFT", "DeepAR")  # published, and the same as the naive forecast
 
 
@@ -52,11 +54,9 @@ class Drawing:
             f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         ]
 
-    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0, dash: str = "") -> None:
+    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0) -> None:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dash}"/>'
-        )
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
 
     def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>')
@@ -74,7 +74,7 @@ class Drawing:
 class Axes:
     """A panel of a drawing: values to pixels, with their grid."""
 
-    def __init__(self, drawing: Drawing, box: tuple[float, float, float, float], x: tuple, y: tuple, log_x: bool = False):
+    def __init__(self, drawing: Drawing, box: tuple[float, ...], x: tuple, y: tuple, log_x: bool = False):
         self.drawing, self.box, self.ends_x, self.ends_y, self.log_x = drawing, box, x, y, log_x
 
     def x(self, value: float) -> float:
@@ -98,6 +98,10 @@ class Axes:
 
 def read(name: str) -> dict:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def exists(name: str) -> bool:
+    return (RESULTS / f"{name}.json").exists()
 
 
 def kind(model: str) -> str:
@@ -130,15 +134,16 @@ def trade_off() -> str:
     drawing = Drawing(900, 330, "Loss and excess volatility relative to MQ-CNN")
     for place, (study, title) in enumerate(STUDIES.items()):
         tables = read(f"{study}-tables-0")
-        losses = {row["model"]: row for row in tables["relative"] if row["dimension"] == "Overall" and row["level"] == 0.5}
+        medians = [row for row in tables["relative"] if row["level"] == 0.5]
+        losses = {row["model"]: row["relative"] for row in medians if row["dimension"] == "Overall"}
         moves = {row["model"]: abs(row["excess"]) for row in tables["volatility, equal weights"] if row["level"] == 0.5}
         axes = Axes(drawing, (52 + 216 * place, 40, 176, 190), (0.75, 1.15), (0, 1.1))
         xs = {0.8: "0.8", 1.0: "1", 1.1: "1.1"}
         axes.grid(title, xs, {0: "0", 0.5: "0.5", 1: "1"})
-        for model, row in losses.items():
+        for model, loss in losses.items():
             if kind(model) in COLOURS:
-                axes.drawing.dot(axes.x(row["relative"]), axes.y(moves[model] / moves["mqcnn"]), COLOURS[kind(model)])
-    drawing.text(52, 272, "→ loss at P50, relative to MQ-CNN (beyond the edge: at it)    ↑ excess volatility, relative to MQ-CNN")
+                drawing.dot(axes.x(loss), axes.y(moves[model] / moves["mqcnn"]), COLOURS[kind(model)])
+    drawing.text(52, 272, "→ loss at P50 and ↑ excess volatility, relative to MQ-CNN; beyond an edge: at it")
     for place, (model, name) in enumerate(NAMES.items()):
         x, y = 58 + 210 * (place % 4), 295 + 20 * (place // 4)
         drawing.dot(x, y - 4, COLOURS[model])
@@ -149,18 +154,18 @@ def trade_off() -> str:
 def budgets() -> str:
     """Loss at P50 against the CPU-seconds of training."""
     drawing = Drawing(900, 330, "Loss against CPU-seconds of training")
-    for place, (study, marks) in enumerate({"rossmann-ablation": (0.08, 0.1, 0.12, 0.14), "frat": (0.3, 0.35, 0.4)}.items()):
-        axes = Axes(drawing, (60 + 436 * place, 40, 370, 220), (40, 330), (marks[0] * 0.97, marks[-1] * 1.03), log_x=True)
+    for place, (study, marks) in enumerate(LOSSES.items()):
+        ends = 0.97 * marks[0], 1.03 * marks[-1]
+        axes = Axes(drawing, (60 + 436 * place, 40, 340, 220), (40, 330), ends, log_x=True)
         axes.grid(STUDIES[study], {s: f"{s}" for s in (50, 100, 200, 300)}, {mark: f"{mark:g}" for mark in marks})
         for model in ("mqcnn", "tft", "mqt"):
-            found = sorted(RESULTS.glob(f"{study}*-{model}-0.json"))
-            wanted = [path.stem for path in found if path.stem.removesuffix(f"-{model}-0") in (study, f"{study}-1min", f"{study}-2min")]
-            points = sorted((read(name)["cpu_seconds"], read(name)["metrics"]["P50"]) for name in wanted)
-            drawing.line([(axes.x(cpu), axes.y(loss)) for cpu, loss in points], COLOURS[model], 2)
-            for cpu, loss in points:
-                drawing.dot(axes.x(cpu), axes.y(loss), COLOURS[model], 3.5)
-            drawing.text(axes.x(points[-1][0]) + 8, axes.y(points[-1][1]) + 4, NAMES[model], COLOURS[model])
-    drawing.text(60, 306, "→ CPU-seconds of training (orders of magnitude)    ↑ quantile loss at P50, as a share of demand")
+            records = [read(f"{study}{budget}-{model}-0") for budget in BUDGETS if exists(f"{study}{budget}-{model}-0")]
+            points = sorted((axes.x(one["cpu_seconds"]), axes.y(one["metrics"]["P50"])) for one in records)
+            drawing.line(points, COLOURS[model], 2)
+            for x, y in points:
+                drawing.dot(x, y, COLOURS[model], 3.5)
+            drawing.text(points[-1][0] + 8, points[-1][1] + 4, NAMES[model], COLOURS[model])
+    drawing.text(60, 306, "→ CPU-seconds of training (orders of magnitude)   ↑ quantile loss at P50, of demand")
     return drawing.svg()
 
 

@@ -337,6 +337,16 @@ def test_saved_and_loaded_it_forecasts_the_same_to_the_bit(model: str, tmp_path)
         made.save(path)
 
 
+def test_saved_and_loaded_it_trains_again_as_it_was_told_to(tmp_path):
+    config = {"model": {"hidden_dim": 4}, "train": {"learning_rate": 0.01}}
+    made = Forecaster(horizon=HORIZON, config=config, seed=5, max_steps=3, max_minutes=2, verbose=False)
+    again = Forecaster.load(made.fit(world().frame).save(tmp_path / "made"))
+    for name in ("config", "seed", "max_steps", "max_minutes"):
+        assert getattr(again, name) == getattr(made, name)
+    plain = Forecaster(horizon=HORIZON, max_steps=1, verbose=False).fit(world().frame)
+    assert Forecaster.load(plain.save(tmp_path / "plain")).config is None
+
+
 def damaged(path, name: str):
     file = path / name
     file.write_bytes(file.read_bytes()[:-20] + b"x" * 20)

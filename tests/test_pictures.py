@@ -1,18 +1,33 @@
-"""The picture of the network is that of the modules as they are."""
+"""Pictures in the docs are those that their scripts draw from the modules and records as they are."""
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
+
+import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-def test_drawn_anew_the_network_is_byte_for_byte_the_picture_in_the_docs():
-    spec = importlib.util.spec_from_file_location("network_picture", DOCS / "network_picture.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    drawn = script.draw().encode()
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(drawn: str, picture: str, by: str) -> None:
     assert ElementTree.fromstring(drawn).get("role") == "img"
-    assert drawn == (DOCS / "network.svg").read_bytes(), "draw it again: .venv/bin/python docs/network_picture.py"
+    assert drawn.encode() == (DOCS / picture).read_bytes(), f"draw it again: .venv/bin/python docs/{by}"
+
+
+def test_drawn_anew_the_network_is_byte_for_byte_the_picture_in_the_docs():
+    check(script("network_picture").draw(), "network.svg", "network_picture.py")
+
+
+@pytest.mark.parametrize("name", ["evidence-leaderboard", "evidence-trade-off", "evidence-budgets"])
+def test_drawn_anew_the_evidence_is_byte_for_byte_the_picture_in_the_docs(name):
+    check(script("evidence_pictures").PICTURES[name](), f"{name}.svg", "evidence_pictures.py")

@@ -56,6 +56,8 @@ class Settings(BaseModel):
                 lines.append(str(inner))
             elif problem["type"] == "extra_forbidden":
                 lines.append(f"{cls.__name__} has no setting {field!r}{nearest(field, list(cls.model_fields))}")
+            elif problem["type"] == "missing":
+                lines.append(f"{cls.__name__}.{field} is missing")
             else:
                 text = problem["msg"].removeprefix("Value error, ")
                 lines.append(f"{cls.__name__}.{field}: {text} (got {problem['input']!r})" if field else text)

@@ -367,7 +367,9 @@ class Forecaster:
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "mqcast": __version__,
-            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": list(self.quantiles)},
+            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": list(self.quantiles)}
+            | {"config": tables_of(self.config) or None}
+            | {name: getattr(self, name) for name in ("seed", "max_steps", "max_minutes")},
             "dress": self.dress_.facts(),
         }
         draft = path.with_name(f".{path.name}.part")
@@ -380,7 +382,7 @@ class Forecaster:
                 )
             frames = frames_of(self.panel_)
             pack(frames.rows, draft / "panel", static=frames.static, events=frames.events, like=self.panel_)
-            write_file(draft / "forecaster.json", json.dumps(facts, indent=1))
+            write_file(draft / "forecaster.json", json.dumps(facts, indent=1, default=str))
             fsync(draft)
             draft.replace(path)
             fsync(path.absolute().parent)
@@ -407,7 +409,7 @@ class Forecaster:
                     f"{path} has format {facts['version']}, this mqcast reads {FORMAT_VERSION}; fit it again"
                 )
             params = facts["params"]
-            made = cls(params["model"], params["horizon"], tuple(params["quantiles"]))
+            made = cls(**params | {"quantiles": tuple(params["quantiles"])})
             dress = Dress(**facts["dress"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArtifactError(f"{path / 'forecaster.json'} is damaged ({error}); save it again") from None

@@ -155,13 +155,17 @@ class Run:
         """Raise unless this run would be the same with these settings, data and first weights."""
         if self.facts["panel"] != panel.fingerprint:
             raise ConfigError(f"{self.folder} was begun on other data; resume it with the same panel, or begin anew")
+        self.check_settings(config)
+        if self.facts.get("start_from") != (start_from and start_from.weights_digest):
+            raise ConfigError(f"{self.folder} was begun from other weights; start from those, or begin anew")
+
+    def check_settings(self, config: RunConfig) -> None:
+        """Raise unless these are the run's settings, those aside that may change on the way."""
         unlike = [name for name in _unlike(self.config, config) if name.split(".")[-1] not in MAY_CHANGE]
         if unlike:
             raise ConfigError(
                 f"{self.folder} was begun with other settings ({', '.join(unlike)}); keep those, or begin anew"
             )
-        if self.facts.get("start_from") != (start_from and start_from.weights_digest):
-            raise ConfigError(f"{self.folder} was begun from other weights; start from those, or begin anew")
 
     def _check_layout(self, panel: Panel) -> None:
         if self.facts["signature"] != panel.layout.signature:

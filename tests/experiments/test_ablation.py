@@ -137,6 +137,22 @@ def test_series_that_end_get_a_plan_without_promotions():
     assert found["y"].null_count() == 5
 
 
+def test_what_is_done_is_not_taken_for_what_other_settings_or_data_would_give(harness, judged, tmp_path):
+    wider = dataclasses.replace(harness, tables=harness.tables | {"model": {"hidden_dim": 8}})
+    with pytest.raises(ConfigError, match=r"other settings .model.*hidden_dim"):
+        run_system(wider, "mqt", 0)
+    loaded, _ = private_world(13)
+    with pytest.raises(ConfigError, match="other data"):
+        run_system(dataclasses.replace(harness, loaded=loaded, panel=loaded.panel()), "mqt", 0)
+    timed = dataclasses.replace(harness, out=tmp_path, minutes=2.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mqcast.experiments.ablation.steps_within", lambda *_: 1)
+        run_system(timed, "mqcnn", 0)
+    run_system(timed, "mqcnn", 0)
+    with pytest.raises(ConfigError, match=r"minutes: 2\.0, now 3\.0"):
+        run_system(dataclasses.replace(timed, minutes=3.0), "mqcnn", 0)
+
+
 def test_the_mean_of_several_networks_shares_the_time_and_averages_their_quantiles(harness, tmp_path):
     harness = dataclasses.replace(harness, out=tmp_path, tables=harness.tables | {"train": {"max_steps": 2}})
     path = run_system(harness, "mqt-mean-of-2", 3)

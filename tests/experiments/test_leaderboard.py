@@ -1,7 +1,9 @@
 """The leaderboard: windows, scores, what is known at a cutoff, refits from the weights before."""
 
+import dataclasses
 import datetime as dt
 import json
+import re
 import warnings
 
 import numpy as np
@@ -10,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mqcast.cli import app
-from mqcast.errors import ConfigError, DataError
-from mqcast.experiments.leaderboard import Settled, naive_record, record_of, run_windows
+from mqcast.errors import ConfigError, DataError, MqcastError
+from mqcast.experiments.leaderboard import Budget, Settled, naive_record, record_of, run_windows
 from mqcast.experiments.scores import Grid, mean_scores, seasonal_error
-from mqcast.experiments.task import Task
+from mqcast.experiments.task import Refit, Task
 from mqcast.experiments.together import averaged
 
 NUM_DAYS, HORIZON, WINDOWS = 90, 5, 2
@@ -312,6 +314,72 @@ def test_what_is_done_is_found_again_and_an_interrupted_window_goes_on(done, dat
     assert calls == [1]
     monkeypatch.undo()
     assert pl.read_parquet(run_windows(again)[1]).equals(pl.read_parquet(paths[1]))
+
+
+@pytest.mark.parametrize(
+    ("task", "tables", "match"),
+    [
+        ({}, {"train": {"max_steps": 5}}, "other settings .max_steps: 4, now 5"),
+        ({}, {"model": {"hidden_dim": 8}}, "other settings .model.hidden_dim"),
+        ({"horizon": 4}, {}, "begun on other data|other settings"),
+        ({"refit": Refit(rate=0.25)}, {}, "window-02.*other settings .train.learning_rate"),
+        ({"neighbours": ()}, {}, "begun on other data"),
+    ],
+)
+def test_what_is_done_is_not_taken_for_what_other_settings_would_give(done, folder, task, tables, match):
+    changed = Task.open(folder / "task.toml").replace(**task).load(folder)
+    with pytest.raises(ConfigError, match=match):
+        run_windows(dataclasses.replace(settled(changed, done[0].folder), tables=tables))
+
+
+def test_what_is_done_is_not_taken_for_forecasts_of_other_data(done, folder, tmp_path):
+    shops().with_columns(pl.col("y") * 2).write_parquet(tmp_path / "shops.parquet")
+    towns().write_parquet(tmp_path / "towns.parquet")
+    with pytest.raises(ConfigError, match="begun on other data"):
+        run_windows(settled(Task.open(folder / "task.toml").load(tmp_path), done[0].folder))
+
+
+def test_minutes_that_change_are_refused(done, data):
+    with pytest.raises(ConfigError, match="first-minutes: None, now 3"):
+        run_windows(settled(data, done[0].folder), Budget(first=3.0))
+
+
+def test_rows_of_the_plan_alone_are_no_window(folder, data, tmp_path):
+    last = shops()["ds"].max()
+    plan = shops().filter(pl.col("ds") > last - dt.timedelta(days=7))
+    plan = plan.with_columns(pl.col("ds") + dt.timedelta(days=7), y=None, customers=None)
+    pl.concat([shops(), plan], how="vertical_relaxed").write_parquet(tmp_path / "shops.parquet")
+    towns().write_parquet(tmp_path / "towns.parquet")
+    with_plan = Task.open(folder / "task.toml").load(tmp_path)
+    assert with_plan.cutoffs == data.cutoffs
+    assert naive_record(with_plan, Grid(with_plan)).metrics == naive_record(data, Grid(data)).metrics
+
+
+def test_a_column_that_the_data_lack_is_named(folder):
+    task = Task.open(folder / "task.toml")
+    assert task.columns is not None
+    with pytest.raises(ConfigError, match=r"known column 'promos' is not in the data .did you mean 'promo'"):
+        task.replace(columns=task.columns.replace(known=("open", "promos"), kinds={"open": "flag"})).load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda frame: frame.drop("q0.1"), "has no column q0.1; there are"),
+        (lambda frame: frame.drop("cutoff"), "has no column cutoff"),
+        (lambda frame: frame.with_columns(pl.col("ds").cast(pl.String)), "ds holds String, not dates"),
+        (lambda frame: frame.with_columns(pl.col("q0.5").cast(pl.String)), "q0.5 holds String; convert it to numbers"),
+        (lambda frame: frame.with_columns(pl.col("cutoff") - dt.timedelta(1)), "cutoff 2024-03-19.* is not the task's"),
+        (lambda frame: pl.concat([frame, frame.head(1)]), "series 's0'.*more than one forecast from 2024-03-20"),
+        (lambda frame: frame.with_columns(pl.col("ds") + dt.timedelta(3)), "not within the 5 steps after 2024-03-20"),
+    ],
+)
+def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_path, change, match):
+    change(pl.read_parquet(done[1][0])).write_parquet(tmp_path / "theirs.parquet")
+    command = ["reproduce", "score", str(folder / "task.toml"), str(tmp_path / "theirs.parquet"), "--data", str(folder)]
+    ran = CliRunner().invoke(app, command)
+    assert isinstance(ran.exception, MqcastError), ran.exception
+    assert re.search(match, str(ran.exception))
 
 
 def test_seeds_are_averaged_and_frames_that_do_not_match_are_refused(done, data):

@@ -273,9 +273,12 @@ def score_command(
     said = Task.open(task)
     loaded, members = said.load(data), [member_of(path) for path in forecasts]
     frames = [pl.concat([pl.read_parquet(file) for file in _files(path)], how="vertical_relaxed") for path in forecasts]
+    grid = Grid(loaded)
+    for path, frame in zip(forecasts, frames, strict=True):
+        grid.check(frame, str(path))
     whole = averaged(frames, [loaded.id, loaded.time, "cutoff"], said.quantile_names)
     parts = whole.sort("cutoff").partition_by("cutoff", maintain_order=True)
-    scores = score_windows(Grid(loaded), parts)
+    scores = score_windows(grid, parts)
     windows = [{"cutoff": str(part["cutoff"][0])} | found for part, found in zip(parts, scores, strict=True)]
     record = Record(
         task_name(said, len(parts)),

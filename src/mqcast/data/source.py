@@ -189,8 +189,9 @@ class ParquetSource:
         try:
             schema = pq.read_schema(file)
         except (pa.ArrowException, OSError) as error:
-            reason = _first_line(error)
-            raise SourceError(f"{file} is not a readable Parquet file ({reason})", "write it again") from None
+            reason, is_text = _first_line(error), file.suffix.lower() in (".csv", ".tsv", ".txt", ".json")
+            remedy = "read it into a frame first, and write that as Parquet" if is_text else "write it again"
+            raise SourceError(f"{file} is not a readable Parquet file ({reason})", remedy) from None
         _refuse_repeated(schema.names, str(file))
         return schema
 

@@ -22,13 +22,14 @@ from mqcast.durable import write_file
 from mqcast.evaluation import Comparison, Volatility, compare, evaluate, loss_by_lead, volatility
 from mqcast.experiments.record import Record
 from mqcast.experiments.study import BASELINE, Study, members_of
-from mqcast.experiments.together import agreed, averaged, steps_within, total, training_facts
+from mqcast.experiments.together import agreed, averaged, once, steps_within, total, training_facts
 from mqcast.forecast.baselines import seasonal_naive
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
 from mqcast.report.accuracy import loss_by_lead_figure
 from mqcast.report.evolution import volatility_figure
 from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
+from mqcast.run import Run
 from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics
 from mqcast.train.spans import training_spans
@@ -67,11 +68,13 @@ def run_system(harness: Harness, model: str, seed: int) -> Path:
     """Train one system and keep its forecasts from every cutoff of the test; found again if they are there."""
     folder, study = harness.folder(model, seed), harness.study
     path = folder / "forecasts.parquet"
-    if agreed((folder / "done.json").exists()):
-        return path
+    is_done = agreed((folder / "done.json").exists())
     if members_of(model)[1] > 1:
-        return _run_members(harness, model, seed)
+        return _run_members(harness, model, seed, bool(is_done))
     config = study.config(model, seed, harness.tables, _steps(harness, model, seed))
+    if is_done:
+        Run.open(folder / "run").check_resumable(config, harness.panel)
+        return path
     clocks = time.monotonic(), time.process_time()
     run = fit(harness.panel, config, folder / "run", resume=True, listeners=harness.listeners, device=harness.device)
     wall, cpu = time.monotonic() - clocks[0], total(time.process_time() - clocks[1])
@@ -87,7 +90,7 @@ def run_system(harness: Harness, model: str, seed: int) -> Path:
     return path
 
 
-def _run_members(harness: Harness, model: str, seed: int) -> Path:
+def _run_members(harness: Harness, model: str, seed: int, is_done: bool) -> Path:
     """The mean of several of a network: each has a seed of its own and, of given minutes, its share."""
     (name, count), folder = members_of(model), harness.folder(model, seed)
     minutes = None if harness.minutes is None else harness.minutes / count
@@ -95,15 +98,15 @@ def _run_members(harness: Harness, model: str, seed: int) -> Path:
     seeds = [seed + SEEDS_APART * number for number in range(count)]
     paths = [run_system(alone, name, one) for one in seeds]
     path = folder / "forecasts.parquet"
-    if is_first():
+    if is_first() and not is_done:
         frames = [pl.read_parquet(one) for one in paths]
         quantiles = [f"q{level:g}" for level in harness.study.levels]
         keys = [column for column in frames[0].columns if column not in quantiles]
         averaged(frames, keys, quantiles).write_parquet(path)
         facts = [_read(one.parent / "done.json") for one in paths]
         whole = {name: sum(fact[name] for fact in facts) for name in facts[0]}
-        whole |= {"members": count, "steps": whole["steps"] // count}
-        whole["minutes_per_epoch"] /= count
+        each = {"steps": round(whole["steps"] / count), "minutes_per_epoch": whole["minutes_per_epoch"] / count}
+        whole |= each | {"members": count}
         write_file(folder / "done.json", json.dumps(whole))
     agreed(1)
     return path
@@ -113,15 +116,13 @@ def _steps(harness: Harness, model: str, seed: int) -> int | None:
     """As many as the minutes allow, settled once; None: the settings'."""
     if harness.minutes is None:
         return None
-    path = harness.folder(model, seed) / "steps.json"
-    if not agreed(path.exists()):
+    minutes, folder = harness.minutes, harness.folder(model, seed)
+
+    def find() -> dict[str, Any]:
         config = harness.study.config(model, seed, harness.tables)
-        found = steps_within(harness.minutes, harness.panel, config, path.parent, harness.device)
-        if is_first():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, json.dumps({"steps": found}))
-        agreed(1)
-    return json.loads(path.read_text(encoding="utf-8"))["steps"]
+        return {"steps": steps_within(minutes, harness.panel, config, folder, harness.device)}
+
+    return once(folder / "steps.json", {"minutes": minutes}, find)["steps"]
 
 
 def naive_forecasts(harness: Harness) -> pl.DataFrame:

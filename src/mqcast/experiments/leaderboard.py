@@ -26,7 +26,7 @@ from mqcast.errors import ConfigError
 from mqcast.experiments.record import Record
 from mqcast.experiments.scores import Grid, mean_scores
 from mqcast.experiments.task import Task, TaskData
-from mqcast.experiments.together import agreed, steps_within, total, training_facts
+from mqcast.experiments.together import agreed, once, steps_within, total, training_facts
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
 from mqcast.run import Run, exists
@@ -88,41 +88,53 @@ class Settled:
 def run_windows(settled: Settled, budget: Budget = AS_SET, num_windows: int | None = None) -> list[Path]:
     """Train, forecast and keep the forecasts of each window; all processes call this alike."""
     cutoffs = settled.data.cutoffs[:num_windows]
-    steps = None
+    done = [n for n in range(len(cutoffs)) if agreed((settled.window(n) / "done.json").exists())]
+    steps: tuple[int, int] | None = None
     for number, cutoff in enumerate(cutoffs):
-        folder = settled.window(number)
-        if agreed((folder / "done.json").exists()):
+        run = settled.window(number) / "run"
+        if steps is not None and number in done[:-1]:  # the data are checked with the first and the last
+            Run.open(run).check_settings(_config(settled, number, steps))
             continue
         known = settled.data.known_at(cutoff)
         panel = _panel(settled, known, number)
         steps = steps or _steps(settled, panel, budget)
-        _run_window(settled, number, panel, known, steps)
+        if number in done:
+            Run.open(run).check_resumable(_config(settled, number, steps), panel, _before(settled, number))
+        else:
+            _run_window(settled, number, panel, known, steps)
     return [settled.window(number) / "forecasts.parquet" for number in range(len(cutoffs))]
 
 
 def _panel(settled: Settled, rows: pl.DataFrame, number: int) -> Panel:
     """What is known at a cutoff, read as at the first one: categories that come later are unknown."""
-    loaded, first = settled.data.loaded, settled.window(0) / "run"
-    if number > 0 or exists(first):
-        return Panel.from_frame(rows, like=Run.open(first).layout, static=loaded.static)
-    return Panel.from_frame(rows, settled.data.schema, loaded.static)
+    loaded = settled.data.loaded
+    if number == 0:
+        return Panel.from_frame(rows, settled.data.schema, loaded.static)
+    return Panel.from_frame(rows, like=Run.open(settled.window(0) / "run").layout, static=loaded.static)
+
+
+def _config(settled: Settled, number: int, steps: tuple[int, int]) -> RunConfig:
+    cutoff = settled.data.cutoffs[number]
+    if number == 0:
+        return settled.config(cutoff, max_steps=steps[0])
+    rate = settled.config(cutoff).train.learning_rate * settled.task.refit.rate
+    return settled.config(cutoff, max_steps=steps[1], learning_rate=rate)
+
+
+def _before(settled: Settled, number: int) -> Run | None:
+    """The run whose weights a window begins with."""
+    return Run.open(settled.window(number - 1) / "run") if number > 0 else None
 
 
 def _run_window(settled: Settled, number: int, panel: Panel, known: pl.DataFrame, steps: tuple[int, int]) -> None:
-    cutoff, folder, before = settled.data.cutoffs[number], settled.window(number), None
-    train: dict[str, Any] = {"max_steps": steps[0]}
-    if number > 0:
-        before = Run.open(settled.window(number - 1) / "run")
-        rate = settled.config(cutoff).train.learning_rate * settled.task.refit.rate
-        train = {"max_steps": steps[1], "learning_rate": rate}
-    config = settled.config(cutoff, **train)
+    cutoff, folder = settled.data.cutoffs[number], settled.window(number)
     clocks = time.monotonic(), time.process_time()
     run = fit(
         panel,
-        config,
+        _config(settled, number, steps),
         folder / "run",
         resume=True,
-        start_from=before,
+        start_from=_before(settled, number),
         listeners=settled.listeners,
         device=settled.device,
     )
@@ -156,22 +168,22 @@ def with_zeros(data: TaskData, forecasts: pl.DataFrame, known: pl.DataFrame) -> 
 
 def _steps(settled: Settled, panel: Panel, budget: Budget) -> tuple[int, int]:
     """Steps of the first window and of the others; settled once, so that an interrupted run goes on as it began."""
-    path = settled.folder / "steps.json"
-    if not agreed(path.exists()):
-        config = settled.config(settled.data.cutoffs[0])
-        if config.train.max_steps is None:
-            raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --first-minutes")
-        first, a_minute = config.train.max_steps, 0.0
+    config, share = settled.config(settled.data.cutoffs[0]), settled.task.refit.share
+    most = config.train.max_steps
+    if most is None:
+        raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --first-minutes")
+
+    def find() -> dict[str, Any]:
+        a_minute = 0.0
         if budget.first or budget.refit:
             a_minute = steps_within(1.0, panel, config, settled.folder, settled.device)
-        first = max(1, int(a_minute * budget.first)) if budget.first else first
-        later = a_minute * budget.refit if budget.refit else settled.task.refit.share * first
-        if is_first():
-            settled.folder.mkdir(parents=True, exist_ok=True)
-            write_file(path, json.dumps({"first": first, "later": max(1, int(later))}))
-        agreed(1)
-    said = json.loads(path.read_text(encoding="utf-8"))
-    return said["first"], said["later"]
+        first = max(1, int(a_minute * budget.first)) if budget.first else most
+        later = a_minute * budget.refit if budget.refit else share * first
+        return {"first": first, "later": max(1, int(later))}
+
+    said = {"first-minutes": budget.first, "refit-minutes": budget.refit, "max_steps": most, "refit share": share}
+    found = once(settled.folder / "steps.json", said, find)
+    return found["first"], found["later"]
 
 
 def _write(path: Path, frame: pl.DataFrame) -> None:

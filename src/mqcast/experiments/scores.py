@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
-from mqcast.errors import DataError
+from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError
 from mqcast.experiments.task import TaskData
 
 LEAST_DENOMINATOR = 1.0
@@ -29,6 +29,29 @@ class Grid:
         series = pl.DataFrame({data.id: self.ids, "series": np.arange(len(self.ids))})
         return series, pl.DataFrame({data.time: data.dates, "step": np.arange(len(data.dates))})
 
+    def check(self, forecasts: pl.DataFrame, what: str) -> None:
+        """Raise unless these are forecasts of the task's windows, each once."""
+        data, dates = self.data, ("cutoff", self.data.time)
+        wanted = [data.id, *dates, *self.task.quantile_names]
+        if lacking := [name for name in wanted if name not in forecasts.columns]:
+            there = ", ".join(forecasts.columns)
+            raise MissingColumnError(f"{what} has no column {', '.join(lacking)}; there are {there}")
+        for name in dates:
+            if not forecasts[name].dtype.is_temporal():
+                raise ColumnTypeError(f"{what}: {name} holds {forecasts[name].dtype}, not dates; parse it first")
+        for name in self.task.quantile_names:
+            if not forecasts[name].dtype.is_numeric():
+                raise ColumnTypeError(f"{what}: {name} holds {forecasts[name].dtype}; convert it to numbers")
+        found, cutoffs = forecasts["cutoff"].unique().cast(pl.Datetime("us")), data.cutoffs
+        if strange := [str(cutoff) for cutoff in found if cutoff not in cutoffs]:
+            remedy = f"its cutoffs are {', '.join(map(str, cutoffs))}"
+            raise DataError(f"{what}: cutoff {min(strange)} is not the task's", remedy)
+        keys = forecasts.select(pl.col(data.id).cast(pl.String), *dates)
+        if keys.is_duplicated().any():
+            series, cutoff, time = keys.filter(keys.is_duplicated()).row(0)
+            problem = f"{what}: more than one forecast from {cutoff}"
+            raise DuplicateRowsError(problem, "keep one", series=series, time=str(time))
+
     def _place(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Series and step of each row."""
         data, (series, steps) = self.data, self._numbers
@@ -49,6 +72,10 @@ class Grid:
         past, ahead = self.window(cutoff)
         values = np.full((*ahead.shape, len(self.task.levels)), np.nan)
         series, step = self._place(forecasts)
+        if (far := (step < past.shape[1]) | (step >= past.shape[1] + ahead.shape[1])).any():
+            i = int(np.flatnonzero(far)[0])
+            time = str(forecasts[self.data.time][i])
+            raise DataError(f"not within the {ahead.shape[1]} steps after {cutoff}", "leave it out", time=time)
         values[series, step - past.shape[1]] = forecasts.select(self.task.quantile_names).to_numpy()
         return values
 

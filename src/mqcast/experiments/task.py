@@ -145,10 +145,27 @@ class TaskData:
         if schema.events or schema.time_grid == "rows":
             raise ConfigError(f"task {task.name}: tables of events and grids of rows are not windowed here")
         self.id, self.time, self.target = schema.id, schema.time, schema.target
-        self.rows = loaded.rows.sort(self.id, self.time)
+        self._check_columns()
+        sold = loaded.rows.filter(pl.col(self.target).cast(pl.Float64).is_not_nan())  # null is neither
+        if sold.is_empty():
+            raise DataError(
+                f"task {task.name}: no row has a target", "give the past, with its sales", column=self.target
+            )
+        self.rows = loaded.rows.filter(pl.col(self.time) <= sold[self.time].max()).sort(self.id, self.time)
         rules = [rule.column for rule in (task.zero_when, *task.neighbours) if rule is not None]
         if unknown := [name for name in rules if name not in schema.known]:
             raise ConfigError(f"task {task.name}: {', '.join(unknown)} must be among the known columns")
+
+    def _check_columns(self) -> None:
+        """Before anything is read by them."""
+        rows, static = self.loaded.rows, self.loaded.static
+        for role, name in self.loaded.schema.roles():
+            there = [*rows.columns, *(static.columns if role == "static" and static is not None else [])]
+            if name not in there:
+                raise ConfigError(
+                    f"task {self.task.name}: {role} column {name!r} is not in the data{nearest(name, there)}; "
+                    f"there are {', '.join(there)}"
+                )
 
     @cached_property
     def schema(self) -> Schema:

@@ -1,8 +1,9 @@
 """What the experiments share: agreements and sums of processes, how many steps fit into a time, means of networks."""
 
+import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
+from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first, is_worker
 from mqcast.train.distributed import joined
@@ -26,6 +28,23 @@ def agreed(value: int) -> int:
         return int(value)
     with joined("cpu") as ranks:
         return ranks.agree(int(value))
+
+
+def once(path: Path, said: dict[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was found once for what was said, kept in a file: all processes, and all later calls, go by it."""
+    if not agreed(path.exists()):
+        found = find()
+        if is_first():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps(found | {"said": said}))
+        agreed(1)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    before = found.get("said", said)
+    unlike = [f"{name}: {before.get(name)}, now {value}" for name, value in said.items() if before.get(name) != value]
+    if unlike:
+        told = "; ".join(unlike)
+        raise ConfigError(f"{path.parent} was begun with other settings ({told}); keep those, or name another --out")
+    return found
 
 
 def total(value: float) -> float:
