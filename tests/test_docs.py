@@ -23,3 +23,9 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_records_that_pages_name_are_there():
+    for page in TEXTS:
+        for name in re.findall(r"`(results/[^`\s]+\.json)`", page.read_text()):
+            assert list(ROOT.glob(name)), f"{page.name} names {name}"

@@ -44,6 +44,7 @@ INTERVAL = (2.5, 97.5)
 OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "turns"), ("mqc", "sqpc")
 MEANS = ("mqc", "sqpc", "turns")
 MANY_ZEROS = 0.1  # announced quantiles of 0, a share of the targets beyond which V says little
+NEGLIGIBLE = 0.0005  # excess volatility that is 0 to three digits, however sure
 SAME = "judge both on the same rows, with the same settings"
 Zeros = Literal["keep", "drop"]
 
@@ -349,9 +350,9 @@ def _reading(result: _Result, i: int, lo: float, hi: float) -> str:
         return f"says little: {result.means['announced_0'][i]:.0%} announced 0"
     if not result.has_interval:
         return "one item: no interval"
-    if lo > 0:
-        return "over-reaction"
-    return "under-reaction" if hi < 0 else "not told from 0"
+    if abs(result.excess[i]) < NEGLIGIBLE or lo <= 0 <= hi:
+        return "not told from 0"
+    return "over-reaction" if lo > 0 else "under-reaction"
 
 
 def _reduction_rows(mine: _Result, theirs: _Result) -> list[dict[str, Any]]:

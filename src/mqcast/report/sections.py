@@ -117,7 +117,7 @@ def _answer(findings: Findings) -> Section:
         "share of demand at or below (≤) a quantile should be its level. ★ marks the best."
     )
     notes = (
-        [f"{_name(findings.oracle)} knows what no forecaster can know: it is the bound, not a rival."]
+        [f"{_name(findings.oracle)} knows how the data were made, as no forecaster does: the bound, not a rival."]
         if findings.oracle
         else []
     )
