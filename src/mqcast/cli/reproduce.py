@@ -16,5 +16,8 @@ app.add_typer(reproduce, name="reproduce")
 
 Data = Annotated[Path, typer.Option("--data", help="The folder with the data set's files.")]
 Out = Annotated[Path, typer.Option("--out", help="Where runs, forecasts and records are written.")]
-Models = Annotated[list[str] | None, typer.Option("--model", help="A model; repeat for more.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn; repeat for more; a study's default: all."),
+]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="A seed; repeat for more.")]

@@ -14,7 +14,6 @@ from mqcast.cli.app import (
     Changes,
     Config,
     Device,
-    Processes,
     console,
     in_processes,
     listening,
@@ -27,6 +26,7 @@ from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 
+Processes = Annotated[int, typer.Option(min=1, help="How many share each step; minutes are of each.")]
 Results = Annotated[Path | None, typer.Option(help="Where records are written too, such as results.")]
 Windows = Annotated[int | None, typer.Option(min=1, help="Only the first so many windows.")]
 FirstMinutes = Annotated[float | None, typer.Option(help="Training before the first window; left out: the settings'.")]
@@ -56,7 +56,7 @@ def rossmann_command(
 
     Interrupted, the same command goes on where it was.
 
-    Example: [bold]mqcast reproduce rossmann --data data --out runs --model mqt --seed 0 --processes 2[/bold]
+    Example: [bold]mqcast reproduce rossmann --data data --out runs --model mqt --seed 0[/bold]
     """
     leaderboard_command(
         "rossmann_1D", data, out, model, seed, config, set, first_minutes, refit_minutes, windows, results, processes,
@@ -145,7 +145,7 @@ def _study(name: str, what: str) -> None:
 
     Each network is trained for the same time and judged from every cutoff; interrupted, the same command goes on.
 
-    Example: [bold]mqcast reproduce {name} --data data --out runs --minutes 20 --processes 2[/bold]
+    Example: [bold]mqcast reproduce {name} --data data --out runs --minutes 4 --model mqt --model mqt-nods[/bold]
     """
     reproduce.command(name)(command)
 
@@ -172,7 +172,7 @@ def private_command(
 ) -> None:
     """The like of the paper's private data: a simulated retailer, three years to train, one to test, a year ahead.
 
-    Example: [bold]mqcast reproduce private --out runs --items 2000 --epochs 30 --processes 2[/bold]
+    Example: [bold]mqcast reproduce private --out runs --items 2000 --epochs 5[/bold]
     """
     from mqcast.experiments.private import PRIVATE, best_possible, private_study, private_world
 
@@ -195,7 +195,7 @@ def _run_study(
     config: Path | None,
     changes: list[str] | None,
     results: Path | None,
-    processes: int | None,
+    processes: int,
     device: str,
     minutes: float | None = None,
     forecasts: list[str] | None = None,
