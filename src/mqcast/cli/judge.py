@@ -158,8 +158,8 @@ def report_command(
 ) -> None:
     """Write a page on one or several runs or forecasters' frames that works offline.
 
-    A run is judged from the cutoffs after its training, beside the same season of before. A folder that
-    [bold]Forecaster.save[/bold] wrote holds its own panel.
+    A run is judged from the cutoffs after its training, or by how well it fits where there are none, beside the same
+    season of before. A folder that [bold]Forecaster.save[/bold] wrote holds its own panel.
 
     Examples: [bold]mqcast report runs/first --panel panel[/bold],
     [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
@@ -178,7 +178,7 @@ def report_command(
     shown = title or ", ".join(forecasts)
     options: dict[str, Any] = {"baseline": baseline, "trained": trained, "notes": notes, "title": shown}
     write_report(out, forecasts, known, schema=schema, panel=packed, **options)
-    tell(as_json, {"report": str(out)}, f"the report is {out}")
+    tell(as_json, {"report": str(out), "notes": notes}, "\n".join([*notes, f"the report is {out}"]))
 
 
 def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]:

@@ -50,7 +50,7 @@ def numbers(column: pa.Array, name: str, where: Where, counts: np.ndarray | None
         bad = np.abs(values) > LARGEST
         value = values[np.flatnonzero(bad)[0]]
         problem = "infinite value" if np.isinf(value) else f"{value:g} is too large for float32"
-        raise where.error(NonFiniteError, bad, name, problem, "correct it; sales or past values that were not observed may be left empty")
+        raise where.error(NonFiniteError, bad, name, problem, "correct it, or leave past values empty")
     return values
 
 
