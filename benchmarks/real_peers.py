@@ -134,10 +134,12 @@ def on_task(options: argparse.Namespace) -> None:
     for number, cutoff in enumerate(data.cutoffs[: options.windows]):
         folder = home / f"window-{number + 1:02}"
         path = folder / "forecasts.parquet"
+        minutes = options.minutes if number == 0 else options.refit_minutes or options.minutes
+        if path.exists() and json.loads((folder / "spec.json").read_text())["minutes"] != minutes:
+            raise SystemExit(f"{folder} was trained for other minutes; keep those, or name another --out")
         if not path.exists():
             known = data.known_at(cutoff)
             place = int(data.dates.search_sorted(cutoff))
-            minutes = options.minutes if number == 0 else options.refit_minutes or options.minutes
             spec = {"horizon": task.horizon, "season": task.season, "levels": task.levels, "history": 2 * task.horizon}
             spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
             spec |= {"every": 1, "rate": options.rate}

@@ -170,14 +170,14 @@ def _steps(settled: Settled, panel: Panel, budget: Budget) -> tuple[int, int]:
     """Steps of the first window and of the others; settled once, so that an interrupted run goes on as it began."""
     config, share = settled.config(settled.data.cutoffs[0]), settled.task.refit.share
     most = config.train.max_steps
-    if most is None:
+    if most is None and not budget.first:
         raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --first-minutes")
 
     def find() -> dict[str, Any]:
         a_minute = 0.0
         if budget.first or budget.refit:
             a_minute = steps_within(1.0, panel, config, settled.folder, settled.device)
-        first = max(1, int(a_minute * budget.first)) if budget.first else most
+        first = max(1, int(a_minute * budget.first)) if budget.first else most or 1
         later = a_minute * budget.refit if budget.refit else share * first
         return {"first": first, "later": max(1, int(later))}
 
