@@ -61,6 +61,6 @@ def trained() -> Trained:
 
 def inside(page: str, name: str):
     """The JSON in one of the page's scripts."""
-    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, flags=re.DOTALL)
+    found = re.search(rf'<script type="application/json" id="data-{name}">(.*?)</script>', page, flags=re.DOTALL)
     assert found is not None
     return json.loads(found[1])

@@ -4,11 +4,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import plotly.graph_objects as go
 import polars as pl
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from report_samples import forecasts, panel, trained, world
 
+from mqcast.report.page import Page as ReportPage
+from mqcast.report.page import PageFigure, Section, write_page
 from mqcast.report.write import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -201,3 +204,14 @@ def test_hostile_names_do_nothing_but_stand_there(browser, hostile_report):
     assert complaints == []
     assert asked == [hostile_report.as_uri()]
     page.close()
+
+
+def test_figures_are_drawn_whatever_a_section_is_called(browser, tmp_path):
+    figure = go.Figure(go.Scatter(x=[1, 2], y=[3, 4]))
+    names = ("figures", "items", "tables")
+    sections = [Section(name, name, "", figures=[PageFigure(name, figure)]) for name in names]
+    page, complaints, _ = opened(browser, write_page(tmp_path / "page.html", ReportPage("A page", [], sections)))
+    for name in names:
+        page.locator(f"section#{name}").scroll_into_view_if_needed()
+        page.wait_for_selector(f"section#{name} .main-svg")
+    assert complaints == []

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import json
+import re
 import warnings
 
 import numpy as np
@@ -175,7 +176,10 @@ def test_the_mean_of_several_networks_shares_the_time_and_averages_their_quantil
     judged = judge(harness.study, harness.loaded, frames)
     records = {record.model: record for record in records_of(judged, harness, 3)}
     assert records["mqt-mean-of-2"].config["model"]["model"] == "mqt"
-    write_judgement(judged, harness, 3)
+    page = write_judgement(judged, harness, 3).read_text()
+    ids = re.findall(r'\sid="([^"]+)"', page.partition('<script type="application/json"')[0])
+    assert {"data-figures", "data-items"}.isdisjoint(ids), "figures are drawn from the scripts of these names"
+    assert len(ids) == len(set(ids))
     with pytest.raises(ConfigError, match="mqt-mean-of-3"):
         harness.study.config("mqt-mean-of-one", 0, {})
 

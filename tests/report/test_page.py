@@ -121,7 +121,7 @@ def test_the_best_is_marked_and_an_oracle_never_is(tmp_path):
 def test_hostile_names_are_shown_as_text(tmp_path):
     text = hostile(tmp_path)
     found = Parsed(text)
-    assert [script.get("id") for script in found.all("script")] == ["figures", "items", None, None]
+    assert [script.get("id") for script in found.all("script")] == ["data-figures", "data-items", None, None]
     assert not {"i", "b", "img"} & {tag for tag, _ in found.tags}
     for name in HOSTILE:
         assert shortened(name, 80).strip() in found.text.replace("\r", "")

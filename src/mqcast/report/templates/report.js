@@ -1,8 +1,8 @@
 "use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
-  const figures = JSON.parse(byId("figures").textContent);
-  const data = JSON.parse(byId("items").textContent);
+  const figures = JSON.parse(byId("data-figures").textContent);
+  const data = JSON.parse(byId("data-items").textContent);
   const PALETTE = ["#2f7ebc", "#d9690f", "#12936b", "#b05fa0", "#b58900", "#49a5e0", "#7d8590", "#c0392b"];
   const CONFIG = {
     responsive: true,
