@@ -241,9 +241,10 @@ def learning_figure(harness: Harness, seed: int) -> go.Figure:
         name = done.parent.name.removesuffix(f"-{seed}")
         x, y = [rate * line["seconds"] for line in steps], pl.Series([line["loss"] for line in steps])
         smooth = y.ewm_mean(half_life=max(1, len(y) / 50)) if len(y) else y
-        label = f"{name}, {facts['minutes_per_epoch']:.1f} minutes an epoch"
+        label = f"{name}, {facts['minutes_per_epoch']:.2g} minutes an epoch"
         figure.add_trace(go.Scatter(x=x, y=smooth.to_list(), name=label, mode="lines"))
     figure.update_layout(title_text="Loss against CPU-seconds", template="plotly_white", height=420)
+    figure.update_layout(legend={"orientation": "h", "y": -0.25})
     figure.update_xaxes(title_text="CPU-seconds")
     figure.update_yaxes(title_text="training loss, scaled")
     return figure
