@@ -215,9 +215,8 @@ class Forecasts:
         return {"series": self.ids[self.item[row]], "time": show_time(self.time[row])}
 
 
-def read_forecasts(frame: Any, names: Names, *, crossing: Crossing = "allow") -> Forecasts:
+def read_forecasts(frame: Any, names: Names, *, crossing: Crossing = "allow", what: str = "the forecasts") -> Forecasts:
     """Check a forecast frame and sort it."""
-    what = "the forecasts"
     one_of("crossing", crossing, Crossing)
     source = open_source(frame, what)
     levels = _levels(source.names)

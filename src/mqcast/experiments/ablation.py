@@ -243,8 +243,8 @@ def learning_figure(harness: Harness, seed: int) -> go.Figure:
         smooth = y.ewm_mean(half_life=max(1, len(y) / 50)) if len(y) else y
         label = f"{name}, {facts['minutes_per_epoch']:.2g} minutes an epoch"
         figure.add_trace(go.Scatter(x=x, y=smooth.to_list(), name=label, mode="lines"))
-    figure.update_layout(title_text="Loss against CPU-seconds", template="plotly_white", height=420)
-    figure.update_layout(legend={"orientation": "h", "y": -0.25})
+    below = {"orientation": "h", "y": -0.25}
+    figure.update_layout(title_text="Loss against CPU-seconds", template="plotly_white", height=420, legend=below)
     figure.update_xaxes(title_text="CPU-seconds")
     figure.update_yaxes(title_text="training loss, scaled")
     return figure

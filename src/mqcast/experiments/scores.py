@@ -7,7 +7,9 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
-from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError
+from mqcast.data.frequency import show_time
+from mqcast.errors import ColumnTypeError, DataError
+from mqcast.evaluation.tables import Names, read_forecasts
 from mqcast.experiments.task import TaskData
 
 LEAST_DENOMINATOR = 1.0
@@ -30,27 +32,16 @@ class Grid:
         return series, pl.DataFrame({data.time: data.dates, "step": np.arange(len(data.dates))})
 
     def check(self, forecasts: pl.DataFrame, what: str) -> None:
-        """Raise unless these are forecasts of the task's windows, each once."""
-        data, dates = self.data, ("cutoff", self.data.time)
-        wanted = [data.id, *dates, *self.task.quantile_names]
-        if lacking := [name for name in wanted if name not in forecasts.columns]:
-            there = ", ".join(forecasts.columns)
-            raise MissingColumnError(f"{what} has no column {', '.join(lacking)}; there are {there}")
-        for name in dates:
-            if not forecasts[name].dtype.is_temporal():
-                raise ColumnTypeError(f"{what}: {name} holds {forecasts[name].dtype}, not dates; parse it first")
-        for name in self.task.quantile_names:
-            if not forecasts[name].dtype.is_numeric():
-                raise ColumnTypeError(f"{what}: {name} holds {forecasts[name].dtype}; convert it to numbers")
-        found, cutoffs = forecasts["cutoff"].unique().cast(pl.Datetime("us")), data.cutoffs
-        if strange := [str(cutoff) for cutoff in found if cutoff not in cutoffs]:
-            remedy = f"its cutoffs are {', '.join(map(str, cutoffs))}"
-            raise DataError(f"{what}: cutoff {min(strange)} is not the task's", remedy)
-        keys = forecasts.select(pl.col(data.id).cast(pl.String), *dates)
-        if keys.is_duplicated().any():
-            series, cutoff, time = keys.filter(keys.is_duplicated()).row(0)
-            problem = f"{what}: more than one forecast from {cutoff}"
-            raise DuplicateRowsError(problem, "keep one", series=series, time=str(time))
+        """Raise unless these are forecasts of the task's windows, at its levels."""
+        rows = read_forecasts(forecasts, Names.of(None, id=self.data.id, time=self.data.time), what=what)
+        if texts := [name for name in ("cutoff", self.data.time) if not forecasts[name].dtype.is_temporal()]:
+            raise ColumnTypeError(f"{what}, column {texts[0]!r}: holds no dates; parse it first")
+        if lacking := [level for level in self.task.levels if level not in rows.levels]:
+            raise DataError(f"{what} has no q{lacking[0]:g}", f"the task judges {', '.join(self.task.quantile_names)}")
+        cutoffs = pl.Series(self.data.cutoffs).cast(pl.Datetime("us")).to_physical().to_numpy()
+        if (strange := np.setdiff1d(rows.cutoff, cutoffs)).size:
+            known = ", ".join(show_time(int(cutoff)) for cutoff in cutoffs)
+            raise DataError(f"{what}: cutoff {show_time(int(strange[0]))} is not the task's", f"those are {known}")
 
     def _place(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Series and step of each row."""
