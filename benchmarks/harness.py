@@ -153,7 +153,7 @@ def machine() -> dict:
 def _head() -> dict:
     """How it was run, when, from which commit, on which machine."""
     return {
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "benchmarks")),
@@ -162,7 +162,7 @@ def _head() -> dict:
 
 
 def _write(path: Path, record: dict) -> Path:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(record, indent=2, default=str) + "\n")
     return part.rename(path)
