@@ -13,28 +13,34 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PositiveInt,
     ValidationError,
     model_validator,
 )
 
-from mqcast.errors import ConfigError, MqcastError
+from mqcast.errors import ConfigError, MqcastError, quoted, readable
+from mqcast.levels import are_levels
 
 NONE = "none"  # TOML has no word for it
+MOST_TOLD = 3  # wrong settings in one message
+MOST_STEPS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # beyond what any network is trained with
+LARGEST_SEED = 2**63 - 1
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Dilation = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+LONGEST_NAME = 100  # that others are likened to
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
-def nearest(name: str, candidates: "list[str] | tuple[str, ...]") -> str:
+def nearest(name: Any, candidates: "list[str] | tuple[str, ...]") -> str:
     """` (did you mean 'price'?)`, or nothing when no candidate is near."""
-    originals = {str(candidate).lower(): candidate for candidate in candidates}
-    found = difflib.get_close_matches(name.lower(), originals, n=1, cutoff=0.6)
+    originals = {str(candidate).lower(): candidate for candidate in candidates if len(str(candidate)) <= LONGEST_NAME}
+    found = difflib.get_close_matches(str(name).lower()[:LONGEST_NAME], originals, n=1, cutoff=0.6)
     return f" (did you mean {originals[found[0]]!r}?)" if found else ""
 
 
 class Settings(BaseModel):
     """Frozen settings, checked at birth; what is wrong comes as `error_type`, one line a field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     error_type: ClassVar[type[MqcastError]] = ConfigError
 
     if not TYPE_CHECKING:  # keep the fields' signature for type checkers
@@ -51,7 +57,7 @@ class Settings(BaseModel):
         for problem in error.errors():
             if problem["type"] == "default_factory_not_called":  # it waits for a field that is wrong itself
                 continue
-            field = ".".join(str(part) for part in problem["loc"])
+            field = readable(".".join(str(part) for part in problem["loc"]), 80)
             if isinstance(inner := problem.get("ctx", {}).get("error"), ConfigError):  # of a table of its own
                 lines.append(str(inner))
             elif problem["type"] == "extra_forbidden":
@@ -60,8 +66,9 @@ class Settings(BaseModel):
                 lines.append(f"{cls.__name__}.{field} is missing")
             else:
                 text = problem["msg"].removeprefix("Value error, ")
-                lines.append(f"{cls.__name__}.{field}: {text} (got {problem['input']!r})" if field else text)
-        return "; ".join(lines)
+                lines.append(f"{cls.__name__}.{field}: {text} (got {quoted(problem['input'], 80)})" if field else text)
+        more = f"; and {len(lines) - MOST_TOLD} more" if len(lines) > MOST_TOLD else ""
+        return "; ".join(readable(line, 300) for line in lines[:MOST_TOLD]) + more
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed, checked like any other."""
@@ -115,7 +122,10 @@ class Settings(BaseModel):
     def _none_in_words(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        said = {name for name in cls._may_be_none() if values.get(name) == NONE}
+        said = {name for name in cls._may_be_none() if isinstance(values.get(name), str) and values[name] == NONE}
+        for name, field in cls.model_fields.items():
+            if isinstance(values.get(name), bool) and {field.annotation, *get_args(field.annotation)} & {int, float}:
+                raise ValueError(f"{cls.__name__}.{name} is a number (got {values[name]})")
         return {name: None if name in said else value for name, value in values.items()}
 
 
@@ -130,14 +140,15 @@ class ScalingConfig(Settings):
 class WindowConfig(Settings):
     """How a panel is cut into windows of many creation times."""
 
-    horizon: int = Field(ge=1, description="steps ahead, H")
-    history: int = Field(ge=1, description="steps of context before a window's first creation time")
-    num_fcts: int = Field(ge=1, description="creation times in one window")
-    batch_size: int = Field(default=32, ge=1, description="windows in a batch, over all ranks")
+    horizon: int = Field(ge=1, le=MOST_STEPS, description="steps ahead, H")
+    history: int = Field(ge=1, le=MOST_STEPS, description="steps of context before a window's first creation time")
+    num_fcts: int = Field(ge=1, le=MOST_STEPS, description="creation times in one window")
+    batch_size: int = Field(default=32, ge=1, le=MOST_WINDOWS, description="windows in a batch, over all ranks")
     min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
     reach: int = Field(
         default_factory=lambda given: given.get("horizon", 1) - 1,
         ge=0,
+        le=MOST_STEPS,
         description="steps of calendar beyond both ends of a window, R; left out: horizon − 1",
     )
     aligned: bool = Field(default=True, description="windows of a batch share their dates")
@@ -165,7 +176,7 @@ class WindowConfig(Settings):
 
 
 def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
-    if not levels or any(not 0 < level < 1 for level in levels) or list(levels) != sorted(set(levels)):
+    if not are_levels(levels):
         raise ValueError("give levels between 0 and 1, each once, in rising order, such as (0.1, 0.5, 0.9)")
     return levels
 
@@ -175,24 +186,35 @@ class ModelConfig(Settings):
 
     model: Literal["mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn"] = "mqt"
     quantiles: Annotated[tuple[float, ...], AfterValidator(_levels)] = (0.5, 0.9)
-    hidden_dim: int = Field(default=32, ge=2, description="d_h: filters of every convolution, width of the contexts")
+    hidden_dim: int = Field(
+        default=32, ge=2, le=WIDEST, description="d_h: filters of every convolution, width of the contexts"
+    )
     static_dim: int = Field(
-        default_factory=lambda given: 2 * given.get("hidden_dim", 1), ge=1, description="left out: 2·hidden_dim"
+        default_factory=lambda given: 2 * given.get("hidden_dim", 1),
+        ge=1,
+        le=2 * WIDEST,
+        description="left out: 2·hidden_dim",
     )
     head_dim: int = Field(
-        default_factory=lambda given: given.get("hidden_dim", 2) // 2, ge=1, description="left out: hidden_dim/2"
+        default_factory=lambda given: given.get("hidden_dim", 2) // 2,
+        ge=1,
+        le=WIDEST,
+        description="left out: hidden_dim/2",
     )
-    encoder_dilations: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16, 32), min_length=1)
-    position_dilations: tuple[PositiveInt, ...] | None = Field(
-        default=None, description="left out: doubling, and summing to horizon − 1"
+    encoder_dilations: tuple[Dilation, ...] = Field(default=(1, 2, 4, 8, 16, 32), min_length=1, max_length=MOST_LAYERS)
+    position_dilations: tuple[Dilation, ...] | None = Field(
+        default=None, max_length=MOST_LAYERS, description="left out: doubling, and summing to horizon − 1"
     )
-    lookback: int = Field(default=52, ge=0, description="L: steps before t that the attention blocks reach back to")
+    lookback: int = Field(
+        default=52, ge=0, le=MOST_STEPS, description="L: steps before t that the attention blocks reach back to"
+    )
     dropout: float = Field(default=0.15, ge=0, lt=1)
     static_encoding: Literal["embedding", "one_hot"] = "embedding"
     block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
     context_dim: int = Field(
         default_factory=lambda given: given.get("head_dim", 1),
         ge=1,
+        le=WIDEST,
         description="width of the contexts in residual blocks; left out: head_dim",
     )
     feedback_heads: Literal["shared", "per_horizon"] = Field(
@@ -238,14 +260,14 @@ class SplitConfig(Settings):
 class TrainConfig(Settings):
     """How a network is trained; Adam's settings, epochs and patience are the paper's."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     learning_rate: float = Field(default=1e-3, gt=0)
     alignment_rate: float = Field(
         default=0.2,
         gt=0,
         description="rate of the queries and keys of the decoder's attention, relative to the others",
     )
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
     clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; None: any")
@@ -263,7 +285,9 @@ class TrainConfig(Settings):
     min_gain: float = Field(default=0.0, ge=0, description="least fall of the validation loss that is a gain")
     micro_batch: int | None = Field(default=None, ge=1, description="windows at a time; None: as memory allows")
     memory_gib: float = Field(default=4.0, gt=0, description="what one step of one process may take")
-    num_threads: int = Field(default=1, ge=1, description="of each process; a process a core is faster than threads")
+    num_threads: int = Field(
+        default=1, ge=1, le=1024, description="of each process; a process a core is faster than threads"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="auto: bfloat16 autocast on accelerators that have it"
     )
@@ -351,7 +375,7 @@ class SearchConfig(Settings):
     num_trials: int | None = Field(
         default=None, ge=1, description="left out: the whole grid, or 20; of a grid, so many are drawn at random"
     )
-    seed: int = Field(default=0, ge=0, description="of what is drawn; training has its own")
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="of what is drawn; training has its own")
     prune: bool = Field(default=True, description="optuna: end trials that are worse than the median at their epoch")
 
     @model_validator(mode="after")

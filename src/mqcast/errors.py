@@ -25,11 +25,59 @@
     └── Interrupted              training was asked to stop; it is saved
 
 Warnings: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, all `MqcastWarning`.
+
+No message is longer than LONGEST, whatever ids, columns and paths it quotes, and none has a line break, a control
+character or a sign that turns the direction of writing: these are shown as codes, such as \\n and \\u202e.
 """
+
+import re
+from typing import Any
+
+LONGEST, LONGEST_QUOTED, LONGEST_PART = 1000, 120, 400
+_QUOTED = re.compile(rf"(?<!\w)'[^']{{{LONGEST_QUOTED},}}'|\"[^\"]{{{LONGEST_QUOTED},}}\"")
+
+
+def shortened(text: str, longest: int) -> str:
+    """Head and tail of a long text: what stands at its end, the remedy, is kept."""
+    tail = longest * 2 // 5
+    return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
+def quoted(value: Any, longest: int = LONGEST_QUOTED) -> str:
+    """A value as it would be written in Python, shortened."""
+    try:
+        text = repr(shortened(value, longest) if isinstance(value, str) else value)
+    except Exception:  # of the value's own making, or a number of more digits than Python writes
+        text = f"a {type(value).__name__}"
+    return shortened(text, longest + 2)
+
+
+def readable(text: str, longest: int = LONGEST) -> str:
+    """A text on one line, with long quotations and then the whole shortened in their middle."""
+    if len(text) > 100 * longest:
+        text = shortened(text, 100 * longest)
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    if len(text) > longest:
+        text = _QUOTED.sub(lambda found: shortened(found[0], LONGEST_QUOTED), text)
+    return shortened(text, longest)
 
 
 class MqcastError(Exception):
     """Everything that mqcast raises on purpose."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(str(message)))
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[MqcastError], args: tuple[Any, ...], facts: dict[str, Any]) -> MqcastError:
+    """An error of another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class SchemaError(MqcastError, ValueError):
@@ -47,7 +95,8 @@ class ColumnTypeError(SchemaError):
 class DataError(MqcastError, ValueError):
     """A value does not fit its role.
 
-    `column`, `series` and `time` say where, as far as they are known; they are part of the message too.
+    `column`, `series` and `time` say where, as far as they are known; they are part of the message too, shortened where
+    they are long.
     """
 
     def __init__(
@@ -61,10 +110,11 @@ class DataError(MqcastError, ValueError):
     ):
         self.problem, self.remedy = problem, remedy
         self.column, self.series, self.time = column, series, time
-        where = [f"series {series!r}"] if series is not None else []
-        where += [f"column {column!r}"] if column is not None else []
+        where = [f"series {quoted(series)}"] if series is not None else []
+        where += [f"column {quoted(column)}"] if column is not None else []
         where += [f"at {time}"] if time is not None else []
-        super().__init__(f"{', '.join(where)}: {problem}; {remedy}" if where else f"{problem}; {remedy}")
+        what = f"{readable(problem, LONGEST_PART)}; {readable(remedy, LONGEST_PART)}"
+        super().__init__(f"{', '.join(where)}: {what}" if where else what)
 
 
 class SourceError(DataError):
@@ -149,6 +199,9 @@ class Interrupted(MqcastError):
 
 class MqcastWarning(UserWarning):
     """Everything that mqcast warns of."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(str(message)))
 
 
 class UnseenCategoryWarning(MqcastWarning):

@@ -26,6 +26,7 @@ from mqcast.durable import fsync, write_file
 from mqcast.errors import ArtifactError, ConfigError, DataError, NotFittedError
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
+from mqcast.levels import quantile_column
 from mqcast.version import __version__
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class Forecaster:
         """
         ours, dress = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [f"q{level:g}" for level in self.quantiles]
+        schema, levels = ours.schema, [quantile_column(level) for level in self.quantiles]
         keys = [schema.id, "cutoff", schema.time, "horizon"]
         mine, baselines = self._forecast(ours), self._forecast(theirs)
         if strange := sorted(set(mine[schema.id]) - set(baselines[schema.id])):

@@ -14,6 +14,7 @@ from mqcast.data.frames import frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, SourceError
+from mqcast.levels import percentile
 
 Forecasts = Annotated[Path, typer.Argument(help="Parquet: id, cutoff, date, q0.5, q0.9 …")]
 Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target, or a packed panel.")]
@@ -55,8 +56,8 @@ def evaluate_command(
         _print_json(found)
     elif by:
         levels = [name.removeprefix("qrisk_pooled_q") for name in found.columns if name.startswith("qrisk_pooled_q")]
-        short = {f"qrisk_pooled_q{level}": f"P{float(level) * 100:g}" for level in levels}
-        short |= {f"coverage_q{level}": f"≤P{float(level) * 100:g}" for level in levels}
+        short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
+        short |= {f"coverage_q{level}": f"≤{percentile(float(level))}" for level in levels}
         kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in found.columns]
         _show(found.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, share at or below, …")
     else:

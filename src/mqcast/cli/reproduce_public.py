@@ -34,6 +34,7 @@ from mqcast.experiments.public_runs import (
 )
 from mqcast.experiments.record import Record
 from mqcast.launch import is_first
+from mqcast.levels import percentile
 
 NoForking = Annotated[
     bool, typer.Option("--no-forking", help="Train on 450,000 drawn blocks, one creation time each, as TFT does.")
@@ -183,5 +184,5 @@ def _volatility_table(rows: list[dict[str, Any]]) -> Table:
     for column in ("model", "level", "V", "low", "high"):
         table.add_column(column, justify="left" if column == "model" else "right")
     for row in rows:
-        table.add_row(row["model"], f"P{100 * row['level']:g}", *(f"{row[key]:.4f}" for key in ("excess", "lo", "hi")))
+        table.add_row(row["model"], percentile(row["level"]), *(f"{row[key]:.4f}" for key in ("excess", "lo", "hi")))
     return table

@@ -14,6 +14,7 @@ import polars as pl
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
+from mqcast.levels import quantile_column
 
 FIRST_WEEK = date(2019, 1, 6)  # a week is named by the Sunday that ends it
 WEEKS_A_YEAR = 52
@@ -87,7 +88,9 @@ class World:
             "ds": np.tile(weeks[times + np.tile(leads, num_times)], num_items),
             "horizon": np.tile(leads.astype(np.int32), num_items * num_times),
         }
-        return pl.DataFrame(keys | {f"q{level:g}": quantiles[..., i].ravel() for i, level in enumerate(levels)})
+        return pl.DataFrame(
+            keys | {quantile_column(level): quantiles[..., i].ravel() for i, level in enumerate(levels)}
+        )
 
     def oracle_chances(self, forecasts: pl.DataFrame, values: np.ndarray) -> np.ndarray:
         """The oracle's P(demand <= value) for each row of a forecast frame of this world."""

@@ -16,6 +16,7 @@ from mqcast.evaluation.metrics import Scored, pinball, ratio, scored_rows
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
+from mqcast.levels import percentile
 
 Rows = Literal["same", "common"]
 
@@ -53,7 +54,7 @@ class Comparison:
     def _wide(self, value: pl.Expr) -> pl.DataFrame:
         named = self._losses.select(
             pl.col("dimension"),
-            pl.format("{} P{}", "model", (pl.col("level") * 100).round(6).map_elements(lambda x: f"{x:g}", pl.String)),
+            pl.format("{} {}", "model", pl.col("level").map_elements(percentile, pl.String)),
             value.alias("value"),
         )
         return named.pivot(on=named.columns[1], index="dimension", values="value")

@@ -18,6 +18,7 @@ from mqcast.config import nearest
 from mqcast.data.values import as_text
 from mqcast.errors import ColumnTypeError, ConfigError, DataError, EmptyFrameError, MissingColumnError, SchemaError
 from mqcast.evaluation.horizons import check_keys, forecast_frame, in_order
+from mqcast.levels import quantile_column
 
 _OF_A_LEVEL = re.compile(
     r"(?P<model>.+?)(?:-(?P<median>median)|-(?P<side>lo|hi)-(?P<width>[\d.]+)"
@@ -157,7 +158,7 @@ def _named(rows: nw.DataFrame[Any], keys: dict[str, str], levels: dict[float, st
     if "target_name" in rows.columns and rows["target_name"].n_unique() > 1:
         rows = rows.with_columns(nw.concat_str(nw.col(ids).cast(nw.String), "target_name", separator="/").alias(ids))
     columns = [nw.col(old).alias(new) for old, new in keys.items()]
-    return rows.select(*columns, *(nw.col(levels[level]).alias(f"q{level:g}") for level in sorted(levels)))
+    return rows.select(*columns, *(nw.col(levels[level]).alias(quantile_column(level)) for level in sorted(levels)))
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -312,7 +313,7 @@ def _joined(parts: list[tuple[str, list[Any], Any, np.ndarray, dict[float, np.nd
             "ds": np.concatenate([part.to_numpy() for part in dates]),
             "horizon": np.concatenate(horizons).astype(np.int32),
         }
-        | {f"q{level:g}": np.concatenate([levels[level] for levels in values]) for level in sorted(values[0])}
+        | {quantile_column(level): np.concatenate([levels[level] for levels in values]) for level in sorted(values[0])}
     )
     rows = nw.from_native(frame, eager_only=True)
     check_keys(rows)

@@ -26,6 +26,7 @@ from mqcast.evaluation.tables import (
     read_actuals,
     read_forecasts,
 )
+from mqcast.levels import quantile_column
 
 
 def evaluate(
@@ -156,14 +157,14 @@ def _metrics(scored: Scored, keys: list[_Group], where: np.ndarray | None, scale
     for i, level in enumerate(rows.levels):
         loss = pinball(actual, rows.quantiles[:, i], level)
         scaled += 2 / len(rows.levels) * loss
-        metrics[f"quantile_loss_q{level:g}"] = ratio(total(loss), number)
-        metrics[f"qrisk_pooled_q{level:g}"] = ratio(2 * total(loss), size)
+        metrics[f"quantile_loss_{quantile_column(level)}"] = ratio(total(loss), number)
+        metrics[f"qrisk_pooled_{quantile_column(level)}"] = ratio(2 * total(loss), size)
         of_lead = np.where(is_lead, ratio(2 * by_lead(loss), size_of_lead), 0)
-        metrics[f"qrisk_tft_code_q{level:g}"] = ratio(of_lead.sum(axis=1), is_lead.sum(axis=1))
-        metrics[f"coverage_q{level:g}"] = ratio(total(actual <= rows.quantiles[:, i]), number)
-    metrics["wql"] = np.mean([metrics[f"qrisk_pooled_q{level:g}"] for level in rows.levels], axis=0)
+        metrics[f"qrisk_tft_code_{quantile_column(level)}"] = ratio(of_lead.sum(axis=1), is_lead.sum(axis=1))
+        metrics[f"coverage_{quantile_column(level)}"] = ratio(total(actual <= rows.quantiles[:, i]), number)
+    metrics["wql"] = np.mean([metrics[f"qrisk_pooled_{quantile_column(level)}"] for level in rows.levels], axis=0)
     for low, high in _pairs(rows.levels):
-        name, lower, upper = f"q{low:g}_q{high:g}", rows.level(low), rows.level(high)
+        name, lower, upper = f"{quantile_column(low)}_{quantile_column(high)}", rows.level(low), rows.level(high)
         metrics[f"width_{name}"] = ratio(total(upper - lower), number)
         metrics[f"inside_{name}"] = ratio(total((actual >= lower) & (actual <= upper)), number)
     metrics["crossing"] = ratio(total(crossings(rows.quantiles)), number)

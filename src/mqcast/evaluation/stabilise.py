@@ -20,6 +20,7 @@ from mqcast.evaluation.martingale import volatility
 from mqcast.evaluation.metrics import evaluate, pinball, scored_rows
 from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
+from mqcast.levels import quantile_column
 
 LARGEST_GAIN, GAIN_STEPS = 2.0, 24
 GOLDEN = (np.sqrt(5) - 1) / 2
@@ -144,7 +145,7 @@ def trade_off(
         metrics = next(nw.from_native(evaluate(frame, actuals, **names), eager_only=True).iter_rows(named=True))
         judged = nw.from_native(volatility(frame, actuals, levels, **settings, **names).summary, eager_only=True)
         for row in judged.iter_rows(named=True):
-            loss = metrics[f"qrisk_pooled_q{row['level']:g}"]
+            loss = metrics[f"qrisk_pooled_{quantile_column(row['level'])}"]
             kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
             found.append({"name": name, "level": row["level"], "loss": loss} | kept)
     table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))

@@ -6,10 +6,10 @@ forecaster's frame will do. Rows are held by series, target date and cutoff, so 
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -42,9 +42,10 @@ from mqcast.evaluation.columns import (
     sorting,
     times_of,
 )
+from mqcast.levels import level_of
 
 NEVER = np.iinfo(np.int64).min
-LEVEL_COLUMN = re.compile(r"q(0?\.\d+)")
+SAME_LEVEL = 1e-9
 Missing = Literal["raise", "drop"]
 Crossing = Literal["allow", "raise"]
 
@@ -183,10 +184,10 @@ class Forecasts:
         return first
 
     def place_of(self, level: float) -> int:
-        near = [i for i, mine in enumerate(self.levels) if abs(mine - level) < 1e-9]
+        near = [i for i, mine in enumerate(self.levels) if abs(mine - level) < SAME_LEVEL]
         if not near:
             there = ", ".join(self.columns)
-            raise ConfigError(f"level {level:g} is asked for, but the forecasts have {there}; say those: levels=")
+            raise ConfigError(f"level {level!r} is asked for, but the forecasts have {there}; say those: levels=")
         return near[0]
 
     def level(self, level: float) -> np.ndarray:
@@ -303,9 +304,12 @@ def _levels(columns: Sequence[str]) -> dict[float, str]:
     """The quantile columns by level, rising."""
     found: dict[float, str] = {}
     for name in columns:
-        match = LEVEL_COLUMN.fullmatch(name)
-        if match and (other := found.setdefault(float(match[1]), name)) != name:
+        level = level_of(name)
+        if level is not None and (other := found.setdefault(level, name)) != name:
             raise SchemaError(f"the forecasts have two columns of one level, {other} and {name}; keep one")
+    for one, other in pairwise(sorted(found)):
+        if other - one < SAME_LEVEL:
+            raise SchemaError(f"the forecasts have two columns of one level, {found[one]} and {found[other]}; keep one")
     if not found:
         raise MissingColumnError(
             f"the forecasts have no column of quantiles, such as q0.5 or q0.9, but {', '.join(columns)}; rename "

@@ -26,6 +26,7 @@ from mqcast.experiments.together import agreed, averaged, once, steps_within, to
 from mqcast.forecast.baselines import seasonal_naive
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
+from mqcast.levels import percentile, quantile_column
 from mqcast.report.accuracy import loss_by_lead_figure
 from mqcast.report.evolution import volatility_figure
 from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
@@ -100,7 +101,7 @@ def _run_members(harness: Harness, model: str, seed: int, is_done: bool) -> Path
     path = folder / "forecasts.parquet"
     if is_first() and not is_done:
         frames = [pl.read_parquet(one) for one in paths]
-        quantiles = [f"q{level:g}" for level in harness.study.levels]
+        quantiles = [quantile_column(level) for level in harness.study.levels]
         keys = [column for column in frames[0].columns if column not in quantiles]
         averaged(frames, keys, quantiles).write_parquet(path)
         facts = [_read(one.parent / "done.json") for one in paths]
@@ -261,9 +262,9 @@ def records_of(judgement: Judgement, harness: Harness, seed: int) -> list[Record
         config |= peer.get("config", {})
         if done:
             config |= harness.study.config(row["model"], seed, tables, facts["steps"]).model_dump(mode="json")
-        metrics = {f"P{100 * level:g}": row[f"qrisk_pooled_q{level:g}"] for level in harness.study.levels}
+        metrics = {percentile(level): row[f"qrisk_pooled_{quantile_column(level)}"] for level in harness.study.levels}
         for found_regret in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):
-            metrics[f"regret P{100 * found_regret['level']:g}, {found_regret['dimension']}"] = found_regret["regret"]
+            metrics[f"regret {percentile(found_regret['level'])}, {found_regret['dimension']}"] = found_regret["regret"]
         times = facts.get("wall_seconds", 0.0), facts.get("cpu_seconds")
         details = facts | {"series": judgement.num_series, "forecasts": row["rows"]}
         found.append(Record(harness.title, row["model"], seed, metrics, config, *times, details=details))

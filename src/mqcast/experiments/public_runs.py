@@ -27,6 +27,7 @@ from mqcast.experiments.public import AGGREGATIONS, LEVELS, PublicTask
 from mqcast.experiments.public_panels import Panels
 from mqcast.experiments.record import Record
 from mqcast.launch import is_first
+from mqcast.levels import quantile_column
 
 MODEL_NAMES = {
     "mqt": "MQTransformer",
@@ -35,7 +36,7 @@ MODEL_NAMES = {
     "mqcnn": "MQ-CNN",
     "mqrnn": "MQ-RNN",
 }
-METRICS = tuple(f"qrisk_{kind}_q{level:g}" for kind in AGGREGATIONS for level in LEVELS)
+METRICS = tuple(f"qrisk_{kind}_{quantile_column(level)}" for kind in AGGREGATIONS for level in LEVELS)
 Progress = Callable[[int, int], None]
 
 

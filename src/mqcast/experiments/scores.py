@@ -11,6 +11,7 @@ from mqcast.data.frequency import show_time
 from mqcast.errors import ColumnTypeError, DataError
 from mqcast.evaluation.tables import Names, read_forecasts
 from mqcast.experiments.task import TaskData
+from mqcast.levels import quantile_column
 
 LEAST_DENOMINATOR = 1.0
 METRICS = ("SQL", "WQL", "MASE", "WAPE")
@@ -37,7 +38,9 @@ class Grid:
         if texts := [name for name in ("cutoff", self.data.time) if not forecasts[name].dtype.is_temporal()]:
             raise ColumnTypeError(f"{what}, column {texts[0]!r}: holds no dates; parse it first")
         if lacking := [level for level in self.task.levels if level not in rows.levels]:
-            raise DataError(f"{what} has no q{lacking[0]:g}", f"the task judges {', '.join(self.task.quantile_names)}")
+            raise DataError(
+                f"{what} has no {quantile_column(lacking[0])}", f"the task judges {', '.join(self.task.quantile_names)}"
+            )
         cutoffs = pl.Series(self.data.cutoffs).cast(pl.Datetime("us")).to_physical().to_numpy()
         if (strange := np.setdiff1d(rows.cutoff, cutoffs)).size:
             known = ", ".join(show_time(int(cutoff)) for cutoff in cutoffs)

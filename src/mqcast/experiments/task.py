@@ -15,6 +15,7 @@ from mqcast.data.axis import TimeAxis
 from mqcast.data.schema import Schema
 from mqcast.datasets.real import Loaded
 from mqcast.errors import ConfigError, DataError, SourceError
+from mqcast.levels import quantile_column
 
 LOADERS = ("rossmann", "m5", "frat", "eia", "oxfordman")
 BUNDLED = Path(__file__).parent / "tasks"
@@ -124,7 +125,7 @@ class Task(Settings):
 
     @property
     def quantile_names(self) -> list[str]:
-        return [f"q{level:g}" for level in self.levels]
+        return [quantile_column(level) for level in self.levels]
 
 
 def _read(folder: str | Path, file: str) -> pl.DataFrame:

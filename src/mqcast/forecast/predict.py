@@ -26,6 +26,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, fsync, write_file
 from mqcast.errors import ArtifactError, ConfigError, SeriesLeftOutWarning
+from mqcast.levels import quantile_column
 from mqcast.model.networks import Network
 from mqcast.model.position import reach_of
 from mqcast.run import Run
@@ -220,7 +221,9 @@ def rows_frame(
         panel.schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
         "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),
     }
-    return pl.DataFrame(columns | {f"q{level:g}": values[..., i].reshape(-1) for i, level in enumerate(levels)})
+    return pl.DataFrame(
+        columns | {quantile_column(level): values[..., i].reshape(-1) for i, level in enumerate(levels)}
+    )
 
 
 def _key(run: Run, panel: Panel, plan: WindowPlan) -> str:

@@ -6,14 +6,15 @@ import plotly.graph_objects as go
 import polars as pl
 from plotly.subplots import make_subplots
 
-from mqcast.report.style import ZERO, colour, dash, level_name, plain, styled
+from mqcast.levels import percentile, quantile_column
+from mqcast.report.style import ZERO, colour, dash, plain, styled
 
 
 def by_horizon_figure(horizons: pl.DataFrame, levels: Sequence[float]) -> go.Figure:
     """Quantile risk at each horizon, from `evaluate(…, by="horizon")` of several models."""
     figure = _panels(
         levels,
-        lambda level, model: _line(horizons.filter(model=model), "horizon", f"qrisk_pooled_q{level:g}"),
+        lambda level, model: _line(horizons.filter(model=model), "horizon", f"qrisk_pooled_{quantile_column(level)}"),
         _models(horizons),
     )
     figure.update_xaxes(title_text="steps ahead")
@@ -26,7 +27,7 @@ def by_decile_figure(deciles: pl.DataFrame, levels: Sequence[float]) -> go.Figur
     placed = deciles.with_columns(decile=pl.col("slice").str.extract(r"(\d+)$").cast(pl.Int32))
     figure = _panels(
         levels,
-        lambda level, model: _line(placed.filter(model=model), "decile", f"qrisk_pooled_q{level:g}"),
+        lambda level, model: _line(placed.filter(model=model), "decile", f"qrisk_pooled_{quantile_column(level)}"),
         _models(deciles),
     )
     figure.update_xaxes(title_text="decile of demand", dtick=1)
@@ -64,7 +65,7 @@ def calibration_figure(calibration: pl.DataFrame) -> go.Figure:
 def width_figure(horizons: pl.DataFrame) -> go.Figure:
     """The mean width of the widest interval at each horizon."""
     figure, name = go.Figure(), next(name for name in horizons.columns if name.startswith("width_"))
-    low, high = (level_name(float(part[1:])) for part in name.removeprefix("width_").split("_"))
+    low, high = (percentile(float(part[1:])) for part in name.removeprefix("width_").split("_"))
     for i, model in enumerate(_models(horizons)):
         _add(figure, i, model, *_line(horizons.filter(model=model), "horizon", name))
     figure.update_xaxes(title_text="steps ahead")
@@ -83,7 +84,7 @@ def _line(part: pl.DataFrame, x: str, y: str) -> tuple[list, list]:
 
 def _panels(levels: Sequence[float], line: Callable[[float, str], tuple[list, list]], models: list[str]) -> go.Figure:
     """One panel a level, one line a model."""
-    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[level_name(level) for level in levels])
+    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[percentile(level) for level in levels])
     for i, model in enumerate(models):
         for column, level in enumerate(levels, start=1):
             _add(figure, i, model, *line(level, model), showlegend=column == 1 and bool(model), row=1, col=column)

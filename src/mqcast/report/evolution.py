@@ -7,13 +7,14 @@ import plotly.graph_objects as go
 import polars as pl
 from plotly.subplots import make_subplots
 
-from mqcast.report.style import ACTUAL, HOLIDAY, PROMOTION, ZERO, colour, dash, level_name, plain, styled
+from mqcast.levels import percentile, quantile_column
+from mqcast.report.style import ACTUAL, HOLIDAY, PROMOTION, ZERO, colour, dash, plain, styled
 
 
 def volatility_figure(process: pl.DataFrame) -> go.Figure:
     """V by lead to go, with 95 % bands, one panel a level: `Volatility.process` of several models, named in `model`."""
     levels, models = sorted(set(process["level"])), process["model"].unique(maintain_order=True).to_list()
-    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[level_name(level) for level in levels])
+    figure = make_subplots(rows=1, cols=len(levels), subplot_titles=[percentile(level) for level in levels])
     for i, model in enumerate(models):
         for column, level in enumerate(levels, start=1):
             part = process.filter((pl.col("level") == level) & (pl.col("model") == model)).sort("step")
@@ -50,10 +51,12 @@ def fan_figure(
     dates = fan["ds"].to_list()
     for low, high in zip(levels, reversed(levels), strict=True):
         if low < high:
-            _add_between(figure, dates, fan[f"q{low:g}"].to_list(), fan[f"q{high:g}"].to_list(), low, high)
+            _add_between(figure, dates, fan, low, high)
     for level in levels:
         line = {"color": colour(0), "width": 2.5 if level == 0.5 else 1}
-        figure.add_scatter(x=dates, y=fan[f"q{level:g}"].to_list(), name=level_name(level), line=line, mode="lines")
+        figure.add_scatter(
+            x=dates, y=fan[quantile_column(level)].to_list(), name=percentile(level), line=line, mode="lines"
+        )
     figure.add_scatter(
         x=history["ds"].to_list(),
         y=history["y"].to_list(),
@@ -76,12 +79,12 @@ def evolution_figure(forecasts: Mapping[str, pl.DataFrame], actual: float | None
         cutoffs = frame["cutoff"].to_list()
         if i == 0 and len(levels) > 1:
             low, high = levels[0], levels[-1]
-            _add_between(figure, cutoffs, frame[f"q{low:g}"].to_list(), frame[f"q{high:g}"].to_list(), low, high)
+            _add_between(figure, cutoffs, frame, low, high)
         level = 0.5 if 0.5 in levels else levels[-1]
         figure.add_scatter(
             x=cutoffs,
-            y=frame[f"q{level:g}"].to_list(),
-            name=f"{plain(model)}, {level_name(level)}",
+            y=frame[quantile_column(level)].to_list(),
+            name=f"{plain(model)}, {percentile(level)}",
             mode="lines+markers",
             line={"color": colour(i), "dash": dash(i), "shape": "hv"},
             marker={"symbol": i % 8},
@@ -100,7 +103,8 @@ def _levels(frame: pl.DataFrame) -> list[float]:
     return sorted(float(name[1:]) for name in frame.columns if name.startswith("q"))
 
 
-def _add_between(figure: go.Figure, x: list, low: list, high: list, lower: float, upper: float) -> None:
+def _add_between(figure: go.Figure, x: list, quantiles: pl.DataFrame, lower: float, upper: float) -> None:
+    low, high = (quantiles[quantile_column(level)].to_list() for level in (lower, upper))
     figure.add_scatter(
         x=[*x, *x[::-1]],
         y=[*low, *high[::-1]],
@@ -110,7 +114,7 @@ def _add_between(figure: go.Figure, x: list, low: list, high: list, lower: float
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",
-        name=f"{level_name(lower)} to {level_name(upper)}",
+        name=f"{percentile(lower)} to {percentile(upper)}",
     )
 
 

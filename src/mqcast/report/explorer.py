@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
 from mqcast.report.style import shortened
 from mqcast.report.summary import Findings
@@ -146,7 +147,7 @@ def _history(history: pl.DataFrame | None, frame: pl.DataFrame, dates: _Dates) -
 
 def _fans(frames: list[pl.DataFrame], dates: _Dates, levels: list[float], thinned: _Thinned) -> dict[str, Any]:
     """All models have the same rows: once sorted, a cutoff's targets stand at the same place in each."""
-    columns = [f"q{level:g}" for level in levels]
+    columns = [quantile_column(level) for level in levels]
     frames = [frame.sort("cutoff", "ds") for frame in frames]
     runs = frames[0]["cutoff"].rle().struct.unnest()  # len, value
     ends = runs["len"].cum_sum().to_list()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from mqcast.evaluation.slices import OVERALL
+from mqcast.levels import percentile, quantile_column
 from mqcast.report.accuracy import (
     by_decile_figure,
     by_horizon_figure,
@@ -18,7 +19,7 @@ from mqcast.report.explorer import Explorer
 from mqcast.report.figures import Line, learning_curve
 from mqcast.report.page import Cell, PageFigure, PageTable, Section
 from mqcast.report.sources import Sources
-from mqcast.report.style import level_name, shortened
+from mqcast.report.style import shortened
 from mqcast.report.summary import Excess, Findings, Score
 
 MOST_STEPS = 600  # points of a learning curve
@@ -30,7 +31,7 @@ def lead_of(findings: Findings) -> list[str]:
     first = next((score for score in scores if score.model != findings.oracle), scores[0])
     levels = _shown_levels(findings)
     if first.model == findings.baseline:
-        risks = " and ".join(f"{first.risk[level]:.3f} at {level_name(level)}" for level in levels)
+        risks = " and ".join(f"{first.risk[level]:.3f} at {percentile(level)}" for level in levels)
         answer = f"{_name(first.model)} has a quantile risk of {risks}."
     else:
         against = " and ".join(_against(first.relative[level], level) for level in levels)
@@ -54,9 +55,9 @@ def lead_of(findings: Findings) -> list[str]:
 
 def _against(relative: float, level: float) -> str:
     if relative != relative:
-        return f"a {level_name(level)} loss that cannot be compared"
+        return f"a {percentile(level)} loss that cannot be compared"
     change = abs(relative - 1)
-    return f"{change:.1%} {'lower' if relative < 1 else 'higher'} {level_name(level)} loss"
+    return f"{change:.1%} {'lower' if relative < 1 else 'higher'} {percentile(level)} loss"
 
 
 def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts: Mapping[str, str]) -> list[Section]:
@@ -94,9 +95,9 @@ def _answer(findings: Findings) -> Section:
     levels, excess = _shown_levels(findings), {(one.model, one.level): one for one in findings.excess}
     columns = ["forecaster"]
     for level in levels:
-        columns += [f"{level_name(level)} risk", f"{level_name(level)} relative"]
-    columns += [f"V {level_name(level)} (95 %)" for level in levels if findings.excess]
-    columns += [f"≤ {level_name(level)}" for level in levels]
+        columns += [f"{percentile(level)} risk", f"{percentile(level)} relative"]
+    columns += [f"V {percentile(level)} (95 %)" for level in levels if findings.excess]
+    columns += [f"≤ {percentile(level)}" for level in levels]
     rivals = [score for score in findings.scores if score.model != findings.oracle]
     rows = []
     for score in findings.scores:
@@ -166,7 +167,7 @@ def _calibration(findings: Findings) -> Section:
         rows = []
         for model, interval, width, inside in findings.widths.iter_rows():
             low, high = (float(part[1:]) for part in interval.split("_"))
-            named = f"{level_name(low)} to {level_name(high)}"
+            named = f"{percentile(low)} to {percentile(high)}"
             rows.append([Cell(model), Cell(named), _number(width), _percent(inside), _percent(high - low)])
         tables.append(PageTable("Intervals", columns, rows))
     return Section("calibration", "Calibration", reading, (), tables, figures)
@@ -183,7 +184,7 @@ def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
     rows = [
         [
             Cell(one.model),
-            Cell(level_name(one.level), one.level),
+            Cell(percentile(one.level), one.level),
             *(_number(value) for value in (one.excess, one.lo, one.hi)),
             Cell(one.reading),
             _number(one.turns),
@@ -210,7 +211,7 @@ def _in_words(one: Excess) -> str:
     interval = "" if one.lo is None or one.hi is None else f", 95 % from {one.lo:.3f} to {one.hi:.3f}"
     value = "unknown" if one.excess is None else f"{one.excess:.3f}"
     return (
-        f"{_name(one.model)}, {level_name(one.level)}: {words.get(one.reading, one.reading)} (V = {value}{interval})."
+        f"{_name(one.model)}, {percentile(one.level)}: {words.get(one.reading, one.reading)} (V = {value}{interval})."
     )
 
 
@@ -314,14 +315,14 @@ def _relative_table(
     columns = [
         heading,
         "forecasts",
-        *(f"{_name(model)} {level_name(level)}" for level in levels for model in findings.models),
+        *(f"{_name(model)} {percentile(level)}" for level in levels for model in findings.models),
     ]
     rows = []
     for name in names:
         size = losses[name, findings.baseline]["rows"]
         cells = [Cell("All" if name == OVERALL else name), Cell(f"{size:,}", size)]
         for level in levels:
-            column = f"quantile_loss_q{level:g}"
+            column = f"quantile_loss_{quantile_column(level)}"
             found = {model: losses[name, model][column] for model in findings.models}
             base = found[findings.baseline]
             rivals = [loss for model, loss in found.items() if model != findings.oracle and loss is not None]

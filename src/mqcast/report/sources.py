@@ -17,6 +17,7 @@ from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
 from mqcast.evaluation.slices import Slice, Slices, flattened, peaks, promotions, ramp_down, short_horizons, top_periods
 from mqcast.evaluation.tables import Actuals, Forecasts, Names, read_actuals, read_forecasts
+from mqcast.levels import quantile_column
 
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own
@@ -227,7 +228,7 @@ def _frame(rows: Forecasts) -> pl.DataFrame:
         "ds": rows.clock.dates(rows.time),
         "horizon": pl.Series(rows.lead, dtype=pl.Int32),
     }
-    return pl.DataFrame(columns | {f"q{level:g}": rows.quantiles[:, i] for i, level in enumerate(rows.levels)})
+    return pl.DataFrame(columns | {quantile_column(level): rows.quantiles[:, i] for i, level in enumerate(rows.levels)})
 
 
 def _common(tables: dict[str, Forecasts]) -> tuple[dict[str, Forecasts], int]:

@@ -30,10 +30,6 @@ def plain(text: str, longest: int = LONGEST) -> str:
     return shown if shown.isascii() else f"\u2068{shown}\u2069"
 
 
-def level_name(level: float) -> str:
-    return f"P{level * 100:g}"
-
-
 def styled(figure: go.Figure, height: int = 380) -> go.Figure:
     """The look that all figures share. Their titles stand above them in a page, and in the figure's own title."""
     figure.update_layout(

@@ -13,6 +13,7 @@ from mqcast.evaluation.columns import distinct
 from mqcast.evaluation.metrics import pinball
 from mqcast.evaluation.slices import OVERALL, demand_deciles
 from mqcast.evaluation.tables import actuals_of
+from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
 
 MOST_ROWS = 1_200_000  # of a model, beyond which all but the headline is of a sample of items
@@ -141,7 +142,7 @@ def _by_item(sources: Sources) -> pl.DataFrame:
     found = []
     for model, rows in sources.rows.items():
         of_target = actuals_of(rows, sources.observed, "drop")
-        names = [f"{what}_q{level:g}" for level in rows.levels for what in ("loss", "below")]
+        names = [f"{what}_{quantile_column(level)}" for level in rows.levels for what in ("loss", "below")]
         sums = {name: np.zeros(len(rows.ids)) for name in ("rows", "size", *names)}
         for begin in range(0, rows.num_rows, ROWS_AT_A_TIME):
             part = slice(begin, begin + ROWS_AT_A_TIME)
@@ -150,8 +151,8 @@ def _by_item(sources: Sources) -> pl.DataFrame:
             item, quantiles, actual = rows.item[part][known], rows.quantiles[part][known], actual[known]
             values = {"rows": np.ones_like(actual), "size": np.abs(actual)}
             for i, level in enumerate(rows.levels):
-                values[f"loss_q{level:g}"] = pinball(actual, quantiles[:, i], level)
-                values[f"below_q{level:g}"] = (actual <= quantiles[:, i]).astype(float)
+                values[f"loss_{quantile_column(level)}"] = pinball(actual, quantiles[:, i], level)
+                values[f"below_{quantile_column(level)}"] = (actual <= quantiles[:, i]).astype(float)
             for name, value in values.items():
                 sums[name] += np.bincount(item, value, minlength=len(rows.ids))
         table = pl.DataFrame({"unique_id": pl.Series(rows.ids, dtype=pl.String)} | sums)
@@ -166,11 +167,11 @@ def _scores(sources: Sources, items: pl.DataFrame) -> tuple[Score, ...]:
     base, found = sums[sources.baseline], []
     for model in sources.models:
         row = sums[model]
-        losses = {level: row[f"loss_q{level:g}"] for level in sources.levels}
+        losses = {level: row[f"loss_{quantile_column(level)}"] for level in sources.levels}
         risk = {level: 2 * loss / row["size"] if row["size"] else np.nan for level, loss in losses.items()}
-        over = {level: base[f"loss_q{level:g}"] for level in sources.levels}
+        over = {level: base[f"loss_{quantile_column(level)}"] for level in sources.levels}
         relative = {level: losses[level] / over[level] if over[level] else np.nan for level in losses}
-        coverage = {level: row[f"below_q{level:g}"] / row["rows"] for level in sources.levels}
+        coverage = {level: row[f"below_{quantile_column(level)}"] / row["rows"] for level in sources.levels}
         found.append(Score(model, risk, relative, coverage))
     return tuple(found)
 
@@ -251,7 +252,7 @@ def _widths(overall: pl.DataFrame) -> pl.DataFrame:
 def _worst(sources: Sources, items: pl.DataFrame) -> tuple[Listed, ...]:
     """The items that cost most: the mean loss of a forecast over the levels, in units; and as a share of demand."""
     mine = items.filter(model=sources.first_model)
-    loss = pl.sum_horizontal([f"loss_q{level:g}" for level in sources.levels]) / len(sources.levels)
+    loss = pl.sum_horizontal([f"loss_{quantile_column(level)}" for level in sources.levels]) / len(sources.levels)
     share = pl.when(pl.col("size") > 0).then(2 * loss / pl.col("size"))
     mine = mine.select("unique_id", value=loss / pl.col("rows"), beside=share)
     listed = mine.sort("value", "unique_id", descending=[True, False]).head(LISTED)

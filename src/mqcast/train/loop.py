@@ -24,6 +24,7 @@ from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import locked
 from mqcast.errors import ConfigError, Interrupted, TrainingError
+from mqcast.levels import percentile
 from mqcast.model.fused import why_not_served
 from mqcast.model.inputs import Inputs
 from mqcast.model.loss import quantile_loss
@@ -266,7 +267,7 @@ class Training:
                     loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
                     table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
         loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
-        names = [f"P{100 * level:g}" for level in self.config.model.quantiles] if demand else []
+        names = [percentile(level) for level in self.config.model.quantiles] if demand else []
         return loss / max(count, 1), {name: 2 * x / demand for name, x in zip(names, by_level, strict=False)}
 
     def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:

@@ -1,0 +1,44 @@
+"""Quantile levels: what is one, and what its columns are called.
+
+A level has up to 12 decimals; what is beyond is noise of sums, such as 0.30000000000000004. Levels are apart from each
+other, from 0 and from 1 by at least `APART`, so that each has a name, and a weight in float32, of its own.
+"""
+
+import math
+import numbers
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+DECIMALS, APART = 12, 1e-7
+COLUMN = re.compile(r"q(0?\.\d+)")
+
+
+def quantile_column(level: float) -> str:
+    """q0.5, q0.975, q0.00001: `level_of` reads it back."""
+    return f"q{_digits(level)}"
+
+
+def percentile(level: float) -> str:
+    """P50, P97.5: the same for people."""
+    return f"P{_digits(100 * level)}"
+
+
+def level_of(column: Any) -> float | None:
+    """The level whose quantiles a column is named for, or None."""
+    found = COLUMN.fullmatch(column) if isinstance(column, str) else None
+    return None if found is None else float(found[1]) or None
+
+
+def are_levels(levels: Sequence[Any]) -> bool:
+    """Whether these are numbers between 0 and 1, rising, that can be told apart."""
+    if not len(levels) or any(isinstance(x, bool | np.bool_) or not isinstance(x, numbers.Real) for x in levels):
+        return False
+    steps = np.diff([0.0, *(float(level) for level in levels), 1.0])
+    return all(math.isfinite(step) and round(step, DECIMALS) >= APART for step in steps)
+
+
+def _digits(number: float) -> str:
+    return np.format_float_positional(round(float(number), DECIMALS), trim="-")
