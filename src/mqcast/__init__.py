@@ -3,7 +3,7 @@
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError, SchemaError
-from mqcast.evaluation import compare, evaluate, exceptions, volatility
+from mqcast.evaluation import compare, evaluate, exceptions, implausible, volatility
 from mqcast.forecaster import Forecaster
 from mqcast.version import __version__ as __version__
 
@@ -19,6 +19,7 @@ __all__ = [
     "compare",
     "evaluate",
     "exceptions",
+    "implausible",
     "pack",
     "volatility",
 ]

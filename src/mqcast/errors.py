@@ -24,7 +24,8 @@
     ├── PeerLostError            a process that worked with this one is gone
     └── Interrupted              training was asked to stop; it is saved
 
-Warnings: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, all `MqcastWarning`.
+Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, and
+`ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
 
 No message is longer than LONGEST, whatever ids, columns and paths it quotes, and none has a line break, a control
 character or a sign that turns the direction of writing: these are shown as codes, such as \\n and \\u202e.
@@ -214,3 +215,7 @@ class EventReachWarning(MqcastWarning):
 
 class SeriesLeftOutWarning(MqcastWarning):
     """Series that cannot be forecast from the cutoffs that were asked for."""
+
+
+class ImplausibleForecastWarning(MqcastWarning):
+    """Forecasts that cannot be meant: far beyond anything ever sold, negative, all 0, or quantiles that are none."""

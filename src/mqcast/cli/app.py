@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.defaults import settings_for
-from mqcast.errors import ConfigError, Interrupted, MqcastError, PeerLostError
+from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.version import __version__
 
@@ -171,6 +172,7 @@ def main() -> None:
 
 
 def _main() -> None:
+    before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         app()
     except MqcastError as error:
@@ -181,11 +183,22 @@ def _main() -> None:
         sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        warnings.showwarning = before
 
 
 def _tell_error(text: str) -> None:
     text = _escaped(_with_options(text))
     Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+    """Of ours one line, as of an error; where in the code it was said helps nobody."""
+    if issubclass(category, MqcastWarning):
+        text = f"[yellow]warning:[/yellow] {_escaped(_with_options(str(message)))}"
+        Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _with_options(text: str) -> str:

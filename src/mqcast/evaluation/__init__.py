@@ -8,6 +8,7 @@ from mqcast.evaluation.converters import (
     from_gluonts,
     from_neuralforecast,
 )
+from mqcast.evaluation.implausible_forecasts import Implausible, implausible
 from mqcast.evaluation.martingale import Volatility, volatility
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.ranking import exceptions
@@ -15,6 +16,7 @@ from mqcast.evaluation.stabilise import MartingaleFilter, ensemble, trade_off
 
 __all__ = [
     "Comparison",
+    "Implausible",
     "MartingaleFilter",
     "Volatility",
     "compare",
@@ -26,6 +28,7 @@ __all__ = [
     "from_darts",
     "from_gluonts",
     "from_neuralforecast",
+    "implausible",
     "loss_by_lead",
     "trade_off",
     "volatility",

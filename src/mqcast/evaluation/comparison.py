@@ -12,7 +12,9 @@ from mqcast.data.dress import Dress
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
+from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.metrics import Scored, pinball, ratio, scored_rows
+from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
@@ -78,7 +80,7 @@ def compare(
     """Each model's quantile loss over the baseline's, overall and by slice; `horizons`: the first leads only.
 
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
-    have.
+    have. Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)
@@ -88,7 +90,8 @@ def compare(
         raise ConfigError(f"there is no model {baseline!r}{nearest(baseline, list(forecasts))} to be the baseline")
     observed = read_actuals(actuals, names)
     scored = {model: scored_rows(frame, observed, names, missing) for model, frame in forecasts.items()}
-    scored = on_common_rows(scored, rows)
+    scored, sold = on_common_rows(scored, rows), Sold(observed)
+    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
     dimensions = [(OVERALL, None), *((one.name, one) for one in flattened(slices))]
     found = []
     for dimension, one in dimensions:
@@ -98,7 +101,8 @@ def compare(
             if horizons is not None:
                 where &= each.rows.lead <= horizons
             losses = [pinball(each.actual[where], each.rows.level(level)[where], level) for level in levels]
-            of_model[model] = [float(loss.mean()) if loss.size else np.nan for loss in losses]
+            with np.errstate(over="ignore"):
+                of_model[model] = [float(loss.mean()) if loss.size else np.nan for loss in losses]
         best = np.min(list(of_model.values()), axis=0)
         for i, level in enumerate(levels):
             for model, losses in of_model.items():

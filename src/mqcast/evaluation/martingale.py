@@ -24,6 +24,8 @@ from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
+from mqcast.evaluation.implausible_forecasts import warn_of
+from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import Missing, Names, actuals_of, read_actuals, read_forecasts
 from mqcast.evaluation.trajectories import (
@@ -79,9 +81,10 @@ def volatility(
 
     weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
+
+    Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
-    names = Names.of(schema, id=id, time=time, target=target)
-    levels = levels_of(levels)
+    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     if not isinstance(resamples, int | np.integer) or resamples < 1:
         raise ConfigError(f"resamples is {resamples!r}; give a whole number, 1 or more")
     table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
@@ -101,6 +104,7 @@ def volatility(
         chances = Chances(part, levels, cdf, negative_share(found.actual), revisions)
         weight = weights_of(weights, part, found, observed, names)
         results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
+    warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
     return Volatility(results, settings, has_slices=bool(chosen), dress=table.dress)
 
 

@@ -14,6 +14,8 @@ from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
 from mqcast.errors import ConfigError, MissingColumnError
 from mqcast.evaluation.columns import columns_of, distinct, places
+from mqcast.evaluation.implausible_forecasts import warn_of
+from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.slices import OVERALL, Slices, attribute, flattened
 from mqcast.evaluation.tables import (
     Actuals,
@@ -59,6 +61,8 @@ def evaluate(
     crossing                share of forecasts in which a higher level has a lower value
     wape, bias, mase, sql   of the median: Σ |error| / Σ |y|; mean of forecast - actual; mean of |error|, and (sql) of
                             2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
+
+    Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
     names = Names.of(schema, id=id, time=time, target=target)
     by = (by,) if isinstance(by, str) else tuple(by)
@@ -69,15 +73,17 @@ def evaluate(
     taken = {"model": isinstance(forecasts, Mapping), "slice": bool(chosen)}
     if clash := [name for name in by if taken.get(name)]:
         raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
-    scales = _Scales(observed, season)
-    found, dress = [], Dress()
+    scales, sold = _Scales(observed, season), Sold(observed)
+    found, verdicts, dress = [], [], Dress()
     for model, frame in models.items():
         scored = scored_rows(frame, observed, names, missing, crossing)
+        verdicts.append(judge(str(model), scored.rows, sold, scored.actual))
         keys, dress = [_group(name, scored.rows, frame, static) for name in by], scored.rows.dress
         for name, rows in [(OVERALL, None), *((one.name, one.of(scored.rows)) for one in chosen)]:
             table = _metrics(scored, keys, rows, scales)
             lead = ({"model": model} if taken["model"] else {}) | ({"slice": name} if chosen else {})
             found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
+    warn_of(verdicts)
     return dress.wear(pl.concat(found, how="diagonal_relaxed"), names.id)
 
 

@@ -16,8 +16,10 @@ import polars as pl
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
+from mqcast.evaluation.implausible_forecasts import told_elsewhere, warn_of
 from mqcast.evaluation.martingale import volatility
 from mqcast.evaluation.metrics import evaluate, pinball, scored_rows
+from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
 from mqcast.levels import quantile_column
@@ -132,18 +134,25 @@ def trade_off(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> Any:
-    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns."""
+    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns.
+
+    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    """
     if not isinstance(forecasts, Mapping) or not forecasts:
         raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
     called, levels, found = Names.of(schema, id=id, time=time, target=target), levels_of(levels), []
     observed = read_actuals(actuals, called)
     scored = {name: scored_rows(frame, observed, called, missing) for name, frame in forecasts.items()}
-    dress = next(iter(on_common_rows(scored).values())).rows.dress
+    dress, sold = next(iter(on_common_rows(scored).values())).rows.dress, Sold(observed)
+    warn_of([judge(str(name), each.rows, sold, each.actual) for name, each in scored.items()])
     names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
     settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
     for name, frame in forecasts.items():
-        metrics = next(nw.from_native(evaluate(frame, actuals, **names), eager_only=True).iter_rows(named=True))
-        judged = nw.from_native(volatility(frame, actuals, levels, **settings, **names).summary, eager_only=True)
+        with told_elsewhere():
+            accuracy = evaluate(frame, actuals, **names)
+            moved = volatility(frame, actuals, levels, **settings, **names).summary
+        metrics = next(nw.from_native(accuracy, eager_only=True).iter_rows(named=True))
+        judged = nw.from_native(moved, eager_only=True)
         for row in judged.iter_rows(named=True):
             loss = metrics[f"qrisk_pooled_{quantile_column(row['level'])}"]
             kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}

@@ -1,0 +1,218 @@
+"""Implausible forecasts as tables, in words, and as one warning."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.data.dress import Dress
+from mqcast.data.frequency import show_time
+from mqcast.data.schema import Schema
+from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened
+from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
+from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
+from mqcast.levels import percentile
+
+TOO_LARGE, NEGATIVE = "too large", "negative"
+REMEDY = "List them with mqcast.implausible(forecasts, actuals)."
+REMEDY_OF_LARGE = (
+    "Such values rule every mean: look at how the forecaster scales its target, and until that is put right compare "
+    "the median over the series (evaluate by the id)."
+)
+REMEDY_OF_LEVELS = "Recalibrate these levels before anything is ordered by them."
+
+
+def implausible(
+    forecasts: Any,
+    actuals: Any,
+    multiple: float = MULTIPLE,
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> "Implausible":
+    """Which forecasts cannot be meant, the worst first; of one frame, or of {model: frame}. See `Implausible`.
+
+    actuals: all that was ever sold, as far as it is known. Forecasts of dates that are still to come are judged too.
+    """
+    if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
+        raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
+    names = Names.of(schema, id=id, time=time, target=target)
+    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
+    if not models:
+        raise ConfigError("there is no model; give {name: forecasts}")
+    sold, verdicts = Sold(read_actuals(actuals, names)), []
+    for model, frame in models.items():
+        rows = read_forecasts(frame, names)
+        actual = actuals_of(rows, sold.actuals, "drop", may_be_none=True)[rows.trajectory]
+        verdicts.append(judge(str(model), rows, sold, actual, float(multiple)))
+    return Implausible(verdicts)
+
+
+@dataclass(frozen=True, eq=False)
+class Implausible:
+    """What `implausible` found; true if there is anything. `print` it for the same in words.
+
+    rows       one row an implausible forecast, the worst first: id, cutoff, date, horizon, quantile (the worst level),
+               forecast (its value), largest (the largest value ever sold), multiple (in size, of that), reason
+    counts     one row a model: forecasts and series in all; too_large, negative (forecasts), series_affected,
+               all_zero (series that always sell and are forecast to sell nothing)
+    all_zero   those series
+    coverage   levels that are far off: quantile, coverage (share of actuals at or below it), forecasts
+
+    Of several models each has a column `model`.
+    """
+
+    verdicts: list[Verdict]
+
+    def __bool__(self) -> bool:
+        return any(self.verdicts)
+
+    def __str__(self) -> str:
+        return told(self.verdicts) or "No forecast is implausible."
+
+    @property
+    def rows(self) -> Any:
+        table = pl.concat([self._named(one, worst_rows(one)) for one in self.verdicts])
+        return self._dress.wear(table.sort("multiple", descending=True, nulls_last=True, maintain_order=True), self._id)
+
+    @property
+    def counts(self) -> Any:
+        return self._dress.wear(pl.concat([self._named(one, _counts(one)) for one in self.verdicts]))
+
+    @property
+    def all_zero(self) -> Any:
+        tables = []
+        for one in self.verdicts:
+            ids = pl.Series(one.forecasts.ids, dtype=pl.String).gather(one.zeros)
+            tables.append(self._named(one, pl.DataFrame({self._id: ids})))
+        return self._dress.wear(pl.concat(tables), self._id)
+
+    @property
+    def coverage(self) -> Any:
+        tables = []
+        for one in self.verdicts:
+            found = [(each.level, each.coverage, each.rows) for each in one.levels]
+            kinds = {"quantile": pl.Float64, "coverage": pl.Float64, "forecasts": pl.Int64}
+            tables.append(self._named(one, pl.DataFrame(found, schema=kinds, orient="row")))
+        return self._dress.wear(pl.concat(tables))
+
+    @property
+    def _dress(self) -> Dress:
+        return self.verdicts[-1].forecasts.dress
+
+    @property
+    def _id(self) -> str:
+        return self.verdicts[-1].forecasts.names.id
+
+    def _named(self, one: Verdict, table: pl.DataFrame) -> pl.DataFrame:
+        return table.select(pl.lit(one.model).alias("model"), pl.all()) if one.model else table
+
+
+def worst_rows(one: Verdict, most: int | None = None) -> pl.DataFrame:
+    """The worst so many, or all."""
+    rows, names = one.rows[:most], one.forecasts.names
+    reason = pl.Series(np.where(one.is_negative[:most].astype(bool), NEGATIVE, TOO_LARGE), dtype=pl.String)
+    return pl.DataFrame(
+        {
+            names.id: pl.Series(one.forecasts.ids, dtype=pl.String).gather(one.forecasts.item[rows]),
+            names.cutoff: one.forecasts.clock.dates(one.forecasts.cutoff[rows]),
+            names.time: one.forecasts.clock.dates(one.forecasts.time[rows]),
+            names.horizon: pl.Series(one.forecasts.lead[rows], dtype=pl.Int32),
+            "quantile": np.array(one.forecasts.levels)[one.place[:most].astype(int)],
+            "forecast": one.value[:most],
+            "largest": pl.Series(one.measure[:most], dtype=pl.Float64).fill_nan(None),
+            "multiple": pl.Series(one.times[:most], dtype=pl.Float64).fill_nan(None),
+            "reason": reason,
+        }
+    )
+
+
+def _counts(one: Verdict) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "forecasts": one.forecasts.num_rows,
+            "series": len(np.unique(one.forecasts.item)),
+            "too_large": one.num_large,
+            "negative": len(one.rows) - one.num_large,
+            "series_affected": one.num_series(),
+            "all_zero": len(one.zeros),
+        }
+    )
+
+
+_is_told_elsewhere: ContextVar[bool] = ContextVar("is_told_elsewhere", default=False)
+
+
+@contextmanager
+def told_elsewhere() -> Iterator[None]:
+    """Inside, nothing is warned of: for one who judges the same forecasts in several ways, and warns once."""
+    token = _is_told_elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _is_told_elsewhere.reset(token)
+
+
+def warn_of(verdicts: Iterable[Verdict], stacklevel: int = 3) -> None:
+    """One warning of all that is implausible, if anything is."""
+    text = "" if _is_told_elsewhere.get() else told(verdicts)
+    if text:
+        warnings.warn(text, ImplausibleForecastWarning, stacklevel=stacklevel)
+
+
+def told(verdicts: Iterable[Verdict]) -> str:
+    """What is implausible, in words; nothing if nothing is."""
+    found = [one for one in verdicts if one]
+    if not found:
+        return ""
+    texts = [text for one in found for text in sentences(one)]
+    texts += [REMEDY] if any(len(one.rows) or len(one.zeros) for one in found) else []
+    texts += [REMEDY_OF_LARGE] if any(one.num_large for one in found) else []
+    texts += [REMEDY_OF_LEVELS] if any(one.levels for one in found) else []
+    return " ".join(texts)
+
+
+def sentences(one: Verdict) -> list[str]:
+    """What is implausible of one model."""
+    whose, found = f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "", []
+    large, rows = one.num_large, f"{one.forecasts.num_rows:,} forecasts"
+    if large:
+        found.append(
+            f"{whose}{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than "
+            f"{one.multiple:g} times the largest value that their series ever had. {_worst(one, 0)}"
+        )
+    if large < len(one.rows):
+        found.append(
+            f"{whose}{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, "
+            f"are negative, though no actual ever was. {_worst(one, large)}"
+        )
+    if len(one.zeros):
+        shown = ", ".join(quoted(one.forecasts.ids[i]) for i in one.zeros[:3])
+        found.append(
+            f"{whose}{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
+            f"{' …' if len(one.zeros) > 3 else '.'}"
+        )
+    found += [
+        f"{whose}{each.coverage:.1%} of {each.rows:,} actuals are at or below {percentile(each.level)}."
+        for each in one.levels
+    ]
+    return found
+
+
+def _worst(one: Verdict, place: int) -> str:
+    row, forecasts = one.rows[place], one.forecasts
+    where = (
+        f"The worst: series {quoted(forecasts.ids[forecasts.item[row]])}, cutoff "
+        f"{show_time(int(forecasts.cutoff[row]))}, date {show_time(int(forecasts.time[row]))}, "
+        f"{forecasts.columns[one.place[place]]} is {one.value[place]:.4g}"
+    )
+    if one.is_negative[place]:
+        return f"{where}."
+    return f"{where}, {one.times[place]:.3g} times the largest, {one.measure[place]:.4g}."

@@ -1,0 +1,196 @@
+"""Forecasts that cannot be meant: far beyond anything ever sold, negative, always 0, or quantiles that are none.
+
+A forecast is one row of a frame. It is implausible if
+
+    too large   one of its quantiles is, in size, more than `multiple` times the largest value that its series ever had
+                (all of the actuals count, before and after the cutoff; a series that never sold is measured by the
+                largest value of all series)
+    negative    one of its quantiles is below 0, though no actual of any series is
+
+A series is forecast to sell nothing if all its quantiles are 0 or less, though it sold at every one of FEWEST dates or
+more. A level is far off if the share of actuals at or below its quantile is FAR_OFF or more away from it, and SURE
+standard errors as well.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mqcast.evaluation.columns import distinct, places
+from mqcast.evaluation.tables import Actuals, Forecasts
+
+MULTIPLE = 10.0  # times the largest value ever sold
+ROUNDING = 1e-6  # of the largest value: less below 0 than this is no negative forecast
+FEWEST = 8  # series, dates and values from which a judgement of coverage, or of a series that always sells, is dared
+FAR_OFF, FAR_OFF_IN_THE_TAIL = 0.1, 0.03  # of coverage; of P95 and P99 it is the share that is left, but at least this
+SURE = 4.0  # standard errors
+
+
+@dataclass(frozen=True, eq=False)
+class Sold:
+    """What the actuals tell of each series."""
+
+    actuals: Actuals
+
+    @cached_property
+    def largest(self) -> np.ndarray:
+        """The largest size of each series' values; NaN where nothing was observed."""
+        return self._of_series(np.fmax, np.abs(self.actuals.value))
+
+    @cached_property
+    def smallest(self) -> np.ndarray:
+        return self._of_series(np.fmin, self.actuals.value)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        return np.bincount(self.actuals.item[~np.isnan(self.actuals.value)], minlength=len(self.actuals.ids))
+
+    @property
+    def is_ever_negative(self) -> bool:
+        return bool(np.nanmin(self.smallest, initial=0) < 0)
+
+    def measures(self, ids: list[str]) -> np.ndarray:
+        """What each series' forecasts are measured by; NaN for all if nothing was sold at all."""
+        of_all = np.nanmax(self.largest, initial=0)
+        item = self.actuals.items_of(ids)
+        own = np.where(item >= 0, self.largest[item], np.nan)
+        return np.where(own > 0, own, of_all if of_all > 0 else np.nan)
+
+    def always_sells(self, ids: list[str]) -> np.ndarray:
+        item = self.actuals.items_of(ids)
+        return (item >= 0) & (self.smallest[item] > 0) & (self.counts[item] >= FEWEST)
+
+    def _of_series(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
+        begins = self.actuals.offsets[:-1]
+        found = np.full(len(begins), np.nan)
+        filled = self.actuals.offsets[1:] > begins
+        if filled.any():
+            found[filled] = reduce.reduceat(values, begins[filled])
+        return found
+
+
+@dataclass(frozen=True)
+class Level:
+    """A quantile that is none: how often actuals were at or below it."""
+
+    level: float
+    coverage: float
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """One model's implausible forecasts: `rows` are those rows, the worst first, and the rest is of each."""
+
+    model: str
+    forecasts: Forecasts
+    multiple: float
+    rows: np.ndarray
+    place: np.ndarray  # of the worst level
+    measure: np.ndarray  # the largest value of the series
+    is_negative: np.ndarray  # and not too large
+    zeros: np.ndarray  # items that always sell and are forecast to sell nothing
+    levels: tuple[Level, ...]
+
+    @property
+    def num_large(self) -> int:
+        """The first so many rows are too large, the others negative."""
+        return len(self.rows) - int(self.is_negative.sum())
+
+    def num_series(self, rows: slice = slice(None)) -> int:
+        """How many series some of the rows are of."""
+        return len(np.unique(self.forecasts.item[self.rows[rows]]))
+
+    @property
+    def value(self) -> np.ndarray:
+        return self.forecasts.quantiles[self.rows, self.place]
+
+    @property
+    def times(self) -> np.ndarray:
+        """How many times the largest value, in size."""
+        with np.errstate(over="ignore"):
+            return np.abs(self.value) / self.measure
+
+    def __bool__(self) -> bool:
+        return bool(len(self.rows) or len(self.zeros) or self.levels)
+
+
+def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
+    """Judge forecasts. actual: (rows,), NaN where there is none.
+
+    Rows stand by series, so that the extremes of each series are found in one pass; single rows are looked at only of
+    series whose extremes are suspicious.
+    """
+    begins = np.flatnonzero(np.diff(rows.item, prepend=-1))
+    item, num_levels = rows.item[begins], len(rows.levels)
+    if not len(begins):
+        nothing = np.zeros(0, np.int64)
+        return Verdict(model, rows, multiple, nothing, nothing, nothing, nothing, nothing, ())
+    flat = np.ascontiguousarray(rows.quantiles).ravel()
+    highest, lowest = (reduce.reduceat(flat, begins * num_levels) for reduce in (np.maximum, np.minimum))
+    measure = sold.measures(rows.ids)[item]
+    with np.errstate(over="ignore"):
+        limit = multiple * measure
+    floor = -np.inf if sold.is_ever_negative else -ROUNDING * np.nan_to_num(measure)
+    floor = np.broadcast_to(floor, len(item))
+    suspicious = (highest > limit) | (lowest < -limit) | (lowest < floor)
+    zeros = item[(highest <= 0) & sold.always_sells(rows.ids)[item]]
+    found = _rows_of(rows, begins, np.flatnonzero(suspicious), measure, limit, floor)
+    return Verdict(model, rows, multiple, *found, zeros, _far_off(rows, actual))
+
+
+def _rows_of(
+    rows: Forecasts, begins: np.ndarray, series: np.ndarray, measure: np.ndarray, limit: np.ndarray, floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The implausible rows of some series, worst first; their worst level, measure, and whether only negative."""
+    sizes = np.diff(begins, append=rows.num_rows)[series]
+    place = np.repeat(series, sizes)
+    row = np.repeat(begins[series] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    quantiles = rows.quantiles[row]
+    worst, least = np.abs(quantiles).argmax(axis=1), quantiles.argmin(axis=1)
+    at = np.arange(len(row))
+    is_large = np.abs(quantiles[at, worst]) > limit[place]
+    is_negative = ~is_large & (quantiles[at, least] < floor[place])
+    worst = np.where(is_large, worst, least)
+    kept = np.flatnonzero(is_large | is_negative)
+    with np.errstate(over="ignore", invalid="ignore"):
+        times = np.abs(quantiles[kept, worst[kept]]) / measure[place[kept]]
+    kept = kept[np.lexsort((row[kept], -np.nan_to_num(times, nan=-1, posinf=np.inf), is_negative[kept]))]
+    return row[kept], worst[kept], measure[place[kept]], is_negative[kept]
+
+
+def _far_off(rows: Forecasts, actual: np.ndarray) -> tuple[Level, ...]:
+    """Levels whose coverage is far off; the sure way is taken only where the quick one is suspicious."""
+    number = len(actual) - int(np.isnan(actual).sum())
+    found = []
+    for i, level in enumerate(rows.levels):
+        quantile, margin = rows.quantiles[:, i], max(FAR_OFF_IN_THE_TAIL, min(FAR_OFF, level, 1 - level))
+        up_to = np.count_nonzero(actual <= quantile) / max(number, 1)
+        if number and (up_to < level - margin or np.count_nonzero(actual < quantile) / number > level + margin):
+            known = ~np.isnan(actual)
+            if _is_surely_off(rows.where(known), actual[known], quantile[known], level, margin):
+                found.append(Level(level, float(up_to), number))
+    return tuple(found)
+
+
+def _is_surely_off(rows: Forecasts, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
+    """Demand in whole numbers has ties: a quantile is right if at most `level` is below and at least that up to it,
+    and it may stand anywhere between two numbers."""
+    whole = not np.any(actual % 1)
+    up_to = actual <= (np.ceil(quantile) if whole else quantile)
+    below = actual < (np.floor(quantile) if whole else quantile)
+    clusters = [places(part, distinct(part)) for part in (rows.item, rows.time, rows.cutoff)]
+    if min(len(distinct(rows.item)), len(distinct(rows.time))) < FEWEST:
+        return False
+    for inside, gap in ((up_to, level - up_to.mean()), (below, below.mean() - level)):
+        if gap > margin and gap > SURE * max(_standard_error(inside, codes) for codes in clusters):
+            return True
+    return False
+
+
+def _standard_error(inside: np.ndarray, cluster: np.ndarray) -> float:
+    """Of a share, where forecasts of one cluster (a series, a date, a cutoff) may err together."""
+    sums = np.bincount(cluster, inside - inside.mean())
+    number = len(sums)
+    return float(np.sqrt((sums**2).sum() * number / (number - 1)) / len(inside)) if number > 1 else 0.0
