@@ -185,11 +185,9 @@ class Run:
         return Assembler(panel, self.config.window, *scalers)
 
     def new_network(self, start_from: "Run | None" = None) -> Network:
-        """With fresh weights, the same for the same seed, or another run's; torch's random numbers are as before."""
-        with torch.random.fork_rng():
-            torch.manual_seed(self.config.train.seed)
-            inputs = Inputs(**self.facts["inputs"])
-            network = Network(self.config.model, inputs, self.config.window.horizon)
+        """With fresh weights, the same for the same seed, or another run's."""
+        config, inputs = self.config, Inputs(**self.facts["inputs"])
+        network = Network.seeded(config.model, inputs, config.window.horizon, config.train.seed)
         if start_from is not None:
             network.load_state_dict(start_from.network().state_dict())
         return network

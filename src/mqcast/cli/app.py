@@ -1,5 +1,6 @@
 """The command line's frame: the app, options that commands share, how they speak, and how they end."""
 
+import gc
 import json
 import logging
 import os
@@ -105,9 +106,10 @@ def run_settings(tables: dict[str, Any], panel: Path, model: str | None, horizon
 
 
 def in_processes(wanted: int | None, device: str, most: int) -> None:
-    """Become several processes, unless this is one of them or one is enough."""
+    """Become several processes, unless this is one of them or one is enough; those that work look for less garbage."""
     if is_worker():
         leave_with_parent()
+        gc.freeze()
         return
     num = wanted
     if num is None:
@@ -119,6 +121,7 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
         )
     if num > 1:
         sys.exit(run_processes(num, sys.argv[1:], _tell_error))
+    gc.freeze()  # Python looks for garbage among what is made from now on, not among all that was imported before
 
 
 @contextmanager

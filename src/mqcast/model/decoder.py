@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from mqcast.config import ModelConfig
 from mqcast.model.attention import Block, Codes, HorizonAttention, Maps
+from mqcast.model.draws import Linear
 from mqcast.model.grid import Grid
 from mqcast.model.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
 
@@ -96,7 +97,7 @@ class LocalMLP(nn.Module):
         self.register_buffer("fading", fading(horizon), persistent=False)
         reads = coded and config.has_attention
         self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
-        self.out = nn.Linear(a, len(config.quantiles))
+        self.out = Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"
 
     def ignore_at_first(self, num_channels: int) -> None:

@@ -12,6 +12,7 @@ from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.model.alignment import may_look
 from mqcast.model.attention import weighted
+from mqcast.model.draws import LSTM
 from mqcast.model.inputs import Inputs
 from mqcast.model.kernels import LANES, can_take, stacked_convolutions
 from mqcast.model.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
@@ -58,7 +59,7 @@ class Recurrence(nn.Module):
 
     def __init__(self, config: ModelConfig, dims: Sequence[int]):
         super().__init__()
-        self.lstm = nn.LSTM(sum(dims), config.hidden_dim, batch_first=True)
+        self.lstm = LSTM(sum(dims), config.hidden_dim, batch_first=True)
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"]) -> Float[Tensor, "batch time hidden"]:
         num_steps = begun.shape[1]

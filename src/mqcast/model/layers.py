@@ -16,6 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from mqcast.model.draws import normal, uniform_
 from mqcast.model.grid import Grid
 
 Parts = tuple[Tensor, ...]
@@ -34,7 +35,7 @@ SIDE_TAP = 0.1  # start of a centred convolution's outer taps, relative to its m
 def uniform(*shape: int, fan_in: int, gain: float = 1.0) -> nn.Parameter:
     """Weights whose outputs have the variance of their inputs, times gain²."""
     bound = gain * (3 / max(fan_in, 1)) ** 0.5
-    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+    return nn.Parameter(uniform_(torch.empty(*shape), bound))
 
 
 def zeros(*shape: int) -> nn.Parameter:
@@ -220,7 +221,7 @@ class Embeddings(nn.Module):
         super().__init__()
         first = [0, *accumulate(sizes)]
         self.register_buffer("first", torch.tensor(first[:-1]), persistent=False)
-        self.weight = nn.Parameter(torch.randn(first[-1], dim) * dim**-0.5)
+        self.weight = nn.Parameter(normal(first[-1], dim) * dim**-0.5)
         with torch.no_grad():
             self.weight[first[:-1]] = 0
 
@@ -229,11 +230,15 @@ class Embeddings(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Each number is dropped with a chance of `rate`, told by 16 random bits: on a CPU far faster than nn.Dropout."""
+    """Each number is dropped with a chance of `rate`, told by 16 random bits: on a CPU far faster than nn.Dropout.
+
+    The bits come from `generator`, on the numbers' device; None: from torch's global one.
+    """
 
     def __init__(self, rate: float):
         super().__init__()
         self.rate = rate
+        self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.kept(x, *x.shape) if self.training and self.rate else x
@@ -241,7 +246,8 @@ class Dropout(nn.Module):
     def kept(self, like: Tensor, *shape: int) -> Tensor:
         """0 where a number is dropped, else what makes up for those that are."""
         count, dropped = math.prod(shape), min(round(self.rate * 2**16), 2**16 - 1)
-        bits = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+        bits = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device)
+        bits.random_(-(2**63), None, generator=self.generator)
         keep = bits.view(torch.int16)[:count].view(shape) >= dropped - 2**15
         return keep.to(like.dtype).mul_(2**16 / (2**16 - dropped))
 

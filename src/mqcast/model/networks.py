@@ -22,12 +22,14 @@ from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.model.attention import AllContextsAttention, Block, Codes, FeedbackAttention, Maps
 from mqcast.model.decoder import AttentionContexts, DenseContexts, LocalMLP
+from mqcast.model.draws import drawing_from
 from mqcast.model.encoder import Encoder
 from mqcast.model.explanation import Explanation
 from mqcast.model.fused import cells, is_served
 from mqcast.model.grid import Grid
 from mqcast.model.inputs import Inputs
 from mqcast.model.kernels import Cells
+from mqcast.model.layers import Dropout
 from mqcast.model.loss import num_terms, quantile_loss
 from mqcast.model.position import LearnedPosition, RawPosition
 
@@ -56,6 +58,18 @@ class Network(nn.Module):
         if self.feedback_block is not None:
             self.local.ignore_at_first(self.feedback_block.dim)
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
+
+    @classmethod
+    def seeded(cls, config: ModelConfig, inputs: Inputs, horizon: int, seed: int) -> "Network":
+        """The same weights for the same seed; no random numbers but the network's own are drawn."""
+        with drawing_from(torch.Generator().manual_seed(seed)):
+            return cls(config, inputs, horizon)
+
+    def drop_by(self, generator: torch.Generator | None) -> None:
+        """Tell dropout by the bits of a generator; None: of torch's global one."""
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.generator = generator
 
     @property
     def reach(self) -> int:

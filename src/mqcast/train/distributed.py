@@ -5,10 +5,11 @@ so the order of the additions is that of the leaves alone. A rank works on neigh
 whole branches among them; all ranks then exchange these sums and add them up to the root, each for itself.
 """
 
-import gc
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from mqcast.errors import ConfigError, PeerLostError
 
 _num_groups = itertools.count()
+_setting_threads = threading.Lock()
 Branch = tuple[int, int]  # the leaves first … stop−1; as many as a power of two, and starting at a multiple of it
 
 
@@ -126,25 +128,27 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
     faster than a thread a core.
     """
     place, before = pick_device(device), torch.get_num_threads()
-    torch.set_num_threads(num_threads)
+    _use_threads(num_threads)
     try:
-        with _undisturbed(), _group(place) as ranks:
+        with _group(place) as ranks:
             yield ranks
     finally:
-        torch.set_num_threads(before)
+        _use_threads(before)
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Python looks for garbage among what is made from now on, not among all that was imported before."""
-    if gc.get_freeze_count():  # somebody else's choice
-        yield
+def _use_threads(num: int) -> None:
+    """Set how many threads torch uses in this Python thread; in all others, and in those to come, it stays as it is.
+
+    OpenMP keeps a number for each thread. torch keeps one more, for threads that are new to it, and sets both.
+    """
+    if torch.get_num_threads() == num:
         return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+    with _setting_threads, ThreadPoolExecutor(1) as newcomer:
+        of_newcomers = newcomer.submit(torch.get_num_threads).result()
+        torch.set_num_threads(num)
+        newcomer.submit(torch.set_num_threads, of_newcomers).result()
+    if torch.get_num_threads() != num:  # a torch without OpenMP has one number for all
+        torch.set_num_threads(num)
 
 
 @cache

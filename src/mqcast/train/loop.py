@@ -102,6 +102,8 @@ class Training:
         self.assemble = Assembler.fit(panel, config.window, config.scaling, train.until)
         self.run = self._open(folder, resume)
         self.network: Network = self.run.new_network(start_from).to(ranks.device)
+        self.dropout_bits = None if config.train.compile else torch.Generator(ranks.device)
+        self.network.drop_by(self.dropout_bits)
         self.loss_of = torch.compile(self.network.loss) if config.train.compile else self.network.loss
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
@@ -135,7 +137,6 @@ class Training:
             self._tell(Begin(self.state.step, self.total_steps))
             if self.ranks.device.type == "cpu" and (why := why_not_served(self.config.model)):
                 self._tell(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
-            stack.enter_context(torch.random.fork_rng())
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished
             while reason is None:
@@ -203,8 +204,14 @@ class Training:
     def _dropout(self, leaf: int) -> Iterator[None]:
         """A dropout that is a function of seed, step and micro-batch; and the precision asked for."""
         seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
-        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
-        with autocast(self.config.train, self.ranks.device):
+        seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)  # int64
+        with ExitStack() as stack:
+            if self.dropout_bits is not None:
+                self.dropout_bits.manual_seed(seed)
+            else:  # torch.compile knows no generator but the global one
+                stack.enter_context(torch.random.fork_rng())
+                torch.manual_seed(seed)
+            stack.enter_context(autocast(self.config.train, self.ranks.device))
             yield
 
     def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
@@ -319,10 +326,10 @@ class Training:
         config, window = self.config.train, self.config.window
         if config.micro_batch is not None:
             return config.micro_batch
-        with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
-            network = Network(self.config.model, Inputs.of(self.panel), window.horizon).to(self.ranks.device)
-        one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(self.ranks.device)
+        inputs, device = Inputs.of(self.panel), self.ranks.device
+        network = Network.seeded(self.config.model, inputs, window.horizon, config.seed).to(device)
+        network.drop_by(torch.Generator(device))
+        one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(device)
         return pick_micro_batch(network, one, window.batch_size, config)
 
     def _save(self) -> None:

@@ -48,4 +48,5 @@ def kept_bytes(network: Network, batch: Batch) -> int:
     alive: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         network.loss(batch, batch.num_fcts)
+    alive.clear()  # the graph knows this list, and the list the graph: Python would never free them
     return sum(kept.values())

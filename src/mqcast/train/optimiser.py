@@ -1,6 +1,9 @@
 """The optimiser, its learning rate and its precision."""
 
 import math
+import os
+import sys
+import warnings
 
 import torch
 
@@ -10,6 +13,7 @@ from mqcast.model.networks import Network
 
 def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
     """Adam, with the decay of weights decoupled; where to look is learnt more slowly than what to make of it."""
+    _import_compiler()
     slow = {id(parameter) for parameter in network.alignment()}
     others = [parameter for parameter in network.parameters() if id(parameter) not in slow]
     return torch.optim.AdamW(
@@ -20,6 +24,17 @@ def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimize
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def _import_compiler() -> None:
+    """Torch imports its compiler with its first optimiser. What that changes in the host's process is taken back."""
+    if "torch._dynamo" in sys.modules:
+        return
+    before = set(os.environ)
+    with warnings.catch_warnings():
+        import torch._dynamo  # noqa: F401
+    for name in set(os.environ) - before:
+        del os.environ[name]
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
