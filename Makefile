@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt hatch_build.py src/mqcast/model/kernels.c
+$(READY): pyproject.toml constraints.txt hatch_build.py build_kernels.py src/mqcast/model/kernels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "mqcast needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -57,4 +57,4 @@ docs: $(READY)  ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) src/mqcast/model/libkernels.so site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) src/mqcast/model/libkernels.* site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,39 +1,26 @@
-"""Compiles the decoder's kernels where there is a C compiler; without one, mqcast is installed without them."""
+"""As mqcast is installed, its kernels are compiled; where they cannot be, it is installed without them and says why."""
 
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/mqcast/model/kernels.c")
-LIBRARY = SOURCE.with_name("libkernels.so")
-FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fPIC", "-shared"]
-OF_MACHINE = {"x86_64": ["-mavx2", "-mfma"], "AMD64": ["-mavx2", "-mfma"]}
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from build_kernels import LIBRARY, MANIFEST, SOURCE, build
 
 
 class Kernels(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        source, library = Path(self.root) / SOURCE, Path(self.root) / LIBRARY
-        library.unlink(missing_ok=True)
-        compiler = next(filter(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang")), None)
-        if compiler is None or os.name != "posix":
-            self.app.display_warning("no C compiler: mqcast is installed without its kernels, and decodes by PyTorch")
+        source = Path(self.root) / SOURCE
+        build_data["artifacts"].append(str(SOURCE.with_name(MANIFEST)))
+        if why := build(source, source.parent):
+            self.app.display_warning(f"mqcast is installed without its kernels, and decodes by PyTorch: {why}")
             return
-        digest = hashlib.sha256(source.read_bytes()).hexdigest()
-        flags = [*FLAGS, *OF_MACHINE.get(platform.machine(), []), f'-DDIGEST="{digest}"']
-        command = [compiler, *flags, str(source), "-o", str(library), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            self.app.display_warning(f"mqcast is installed without its kernels: {compiler} failed\n{done.stderr}")
-            return
-        build_data["artifacts"].append(str(LIBRARY))
+        build_data["artifacts"].append(str(SOURCE.with_name(LIBRARY)))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -21,6 +21,7 @@
     ├── NotFittedError           a forecaster that has not been fitted is asked to forecast
     ├── ArtifactError            a folder on disk is not what it should be
     ├── TrainingError            a loss or gradient that is not finite
+    ├── KernelError              arguments that the compiled kernels cannot take: a bug of mqcast's
     ├── PeerLostError            a process that worked with this one is gone
     └── Interrupted              training was asked to stop; it is saved
 
@@ -184,6 +185,13 @@ class TrainingError(MqcastError):
     def __init__(self, message: str, step: int, series: tuple[str, ...]):
         self.step, self.series = step, series
         super().__init__(message)
+
+
+class KernelError(MqcastError, ValueError):
+    """The compiled kernels were called with what they cannot take; they have not run."""
+
+    def __init__(self, problem: str):
+        super().__init__(f"{problem}; MQCAST_KERNELS=off goes without the kernels; please report this")
 
 
 class PeerLostError(MqcastError):

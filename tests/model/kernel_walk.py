@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from mqcast.model import kernels
+from mqcast.model import kernels, library
 
-kernels.LIBRARY = Path(sys.argv[1])
+library.FOLDER = Path(sys.argv[1])
 assert kernels.status() == "compiled", kernels.status()
 for batch, steps, wanted, horizon, heads, contexts, lookback in (
     (2, 40, 30, 7, 8, 16, 12),

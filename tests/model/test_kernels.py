@@ -1,5 +1,6 @@
 """The compiled kernels are taken where they can be, and what is said when they are not."""
 
+import os
 import platform
 import shutil
 import subprocess
@@ -10,11 +11,12 @@ import pytest
 import torch
 from model_samples import SMALL, WIDE, distance, sample_batch, sample_network
 
-from mqcast.model import encoder, kernels
-from mqcast.model.fused import why_not_served
+import build_kernels
+from mqcast.model import encoder, kernels, library
 from mqcast.model.networks import Network
 
 ROOT = Path(__file__).parents[2]
+SOURCE = library.FOLDER / library.SOURCE
 OTHERS = (
     {"head_dim": 4},
     {"context_dim": 12},
@@ -23,16 +25,15 @@ OTHERS = (
     {"horizon_code": False},
     {"model": "mqt-all"},
 )
-OF_MACHINE = ["-mavx2", "-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
 compiled = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
 
 
 @pytest.fixture
 def afresh():
     """The library is looked for again, and once more after the test."""
-    kernels._library.cache_clear()
+    kernels._kernels.cache_clear()
     yield
-    kernels._library.cache_clear()
+    kernels._kernels.cache_clear()
 
 
 def is_by_kernels(network: Network) -> bool:
@@ -45,7 +46,8 @@ def is_by_kernels(network: Network) -> bool:
 
 
 def test_where_there_is_a_compiler_there_are_kernels():
-    assert kernels.status() == "compiled" or not any(map(shutil.which, ("cc", "gcc", "clang")))
+    has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
+    assert kernels.status() == "compiled" or not has_compiler, "run build_kernels.py"
 
 
 @compiled
@@ -83,40 +85,19 @@ def test_other_precisions_go_by_pytorch():
 def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
     network = sample_network(SMALL.replace(**WIDE))
     by_kernels = network(sample_batch())
-    kernels._library.cache_clear()
+    kernels._kernels.cache_clear()
     monkeypatch.setenv(kernels.OFF, "off")
     assert kernels.status() == "plain PyTorch: MQCAST_KERNELS=off"
     assert not is_by_kernels(network)
     assert distance(network(sample_batch()).detach(), by_kernels.detach()) < 1e-5
 
 
-def test_a_missing_library_is_said(afresh, monkeypatch, tmp_path):
-    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "none.so")
-    assert "no C compiler" in kernels.status()
-    assert why_not_served(SMALL.replace(**WIDE)) == kernels.status()
-    assert why_not_served(SMALL.replace(model="mqcnn")) is None  # loses little
-    assert not kernels.can_take(())
-
-
-def test_a_damaged_library_is_said(afresh, monkeypatch, tmp_path):
-    (tmp_path / "bad.so").write_bytes(b"not a library")
-    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "bad.so")
-    assert "cannot be loaded" in kernels.status()
-
-
-@compiled
-def test_a_library_of_another_source_is_not_taken(afresh, monkeypatch, tmp_path):
-    (tmp_path / "kernels.c").write_text("/* another */")
-    monkeypatch.setattr(kernels, "SOURCE", tmp_path / "kernels.c")
-    assert "another version" in kernels.status()
-
-
 @compiled
 def test_the_kernels_compile_without_a_warning(tmp_path):
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
     command = [compiler, "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    command += OF_MACHINE
-    done = subprocess.run([*command, kernels.SOURCE, "-o", tmp_path / "k.so"], capture_output=True, text=True)
+    command += build_kernels.OF_MACHINE.get(platform.machine(), ())
+    done = subprocess.run([*command, SOURCE, "-o", tmp_path / "k.so"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -124,16 +105,12 @@ def test_the_kernels_compile_without_a_warning(tmp_path):
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizer's library is found by gcc")
 def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path):
     """Compiled with checks of every address, in a process of its own."""
-    library, source = tmp_path / "checked.so", kernels.SOURCE
-    digest = f'-DDIGEST="{kernels._library()[0].kernels_digest().decode()}"'
-    flags = ["-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fPIC", "-shared"]
-    flags += OF_MACHINE
-    made = subprocess.run(["gcc", *flags, digest, source, "-o", library, "-lm"], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no sanitizer: {made.stderr[:200]}")
+    shutil.copy(SOURCE, tmp_path)
+    if why := build_kernels.build(SOURCE, tmp_path, build_kernels.SANITIZED, ("gcc",)):
+        pytest.skip(f"no sanitizer: {why}")
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     script = ROOT / "tests" / "model" / "kernel_walk.py"
-    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}
-    done = subprocess.run([sys.executable, script, library], capture_output=True, text=True, env=environment)
+    environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "walked" in done.stdout

@@ -10,9 +10,13 @@
  * Axes as in attention.py: b series, t creation time, h horizon, u target, s source step; a channels of heads, c of
  * contexts, d of the encoder; l layer. All numbers are float32, all arrays contiguous; a, c and d are multiples of 8.
  * Gradients are added to, so they start at zero, but for those of the stack's input and of the cells, which are written.
+ *
+ * Nothing is checked here. Each step's arguments are a list of sizes and arrays, from which come the structure below and
+ * the layout that arguments.py reads and holds every call to: no name, type or shape is written down twice.
  */
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +31,9 @@ typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v8i __attribute__((vector_size(32), aligned(4), may_alias));
 
+#define A_SIZE(of, name) num name;
+#define AN_ARRAY(of, when, type, name, shape) type *name;
+
 #define INLINE static inline __attribute__((always_inline))
 #define V(p) (*(v8 *)(p))
 #define CV(p) (*(const v8 *)(p))
@@ -36,9 +43,10 @@ static num most(num x, num y) { return x > y ? x : y; }
 static num least(num x, num y) { return x < y ? x : y; }
 
 INLINE float sum8(v8 x) {
-    v4 half = __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
-    half += __builtin_shufflevector(half, half, 2, 3, 0, 1);
-    return half[0] + half[1];
+    v4 halves[2];
+    memcpy(halves, &x, sizeof x);
+    v4 half = halves[0] + halves[1];
+    return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
 INLINE float max_of(v8 x) {
@@ -125,14 +133,24 @@ static float *room(num count) { /* whole cache lines */
 
 /* ---------------------------------------------------------------------------------------- the encoder's convolutions */
 
+/* `begun`: up to the first that has begun, inputs count as zeros; `weight`: taps at t − dilation, at t; `d_out`: of the
+ * last layer */
+#define STACK(SIZE, ARRAY)                                                                    \
+    SIZE(Stack, batch) SIZE(Stack, steps) SIZE(Stack, channels) SIZE(Stack, layers)           \
+    ARRAY(Stack, always, const byte, begun, "batch steps")                                    \
+    ARRAY(Stack, always, const num, dilations, "layers")                                      \
+    ARRAY(Stack, always, const float, x, "batch steps channels")                              \
+    ARRAY(Stack, always, const float, weight, "layers 2 channels channels") /* out, in */     \
+    ARRAY(Stack, always, const float, weight_T, "layers 2 channels channels")                 \
+    ARRAY(Stack, always, const float, bias, "layers channels")                                \
+    ARRAY(Stack, always, float, out, "layers batch steps channels")                           \
+    ARRAY(Stack, back, const float, d_out, "batch steps channels")                            \
+    ARRAY(Stack, back, float, d_x, "batch steps channels")                                    \
+    ARRAY(Stack, back, float, d_weight_T, "layers 2 channels channels")                       \
+    ARRAY(Stack, back, float, d_bias, "layers channels")
+
 typedef struct {
-    num batch, steps, channels, layers;
-    const byte *begun;                /* (b,t): up to the first that has begun, inputs count as zeros */
-    const num *dilations;             /* (l) */
-    const float *x, *weight, *weight_T, *bias; /* (b,t,d) (l,2,d out,d in) (l,2,d in,d out) (l,d): taps at t − dilation, at t */
-    float *out;                       /* (l,b,t,d) */
-    const float *d_out;               /* of the last layer */
-    float *d_x, *d_weight_T, *d_bias;
+    STACK(A_SIZE, AN_ARRAY)
 } Stack;
 
 static num first_begun(const byte *begun, num steps) {
@@ -195,13 +213,26 @@ int stack_backward(const Stack *o) {
 #define LARGEST_E 60.0f    /* as in alignment.py */
 #define LARGEST_SUM 100.0f
 
+/* `calendars` is 1 where all series share theirs, else `batch`; `targets` is made + horizon − 1. */
+#define ALIGN(SIZE, ARRAY)                                                                    \
+    SIZE(Align, batch) SIZE(Align, steps) SIZE(Align, made) SIZE(Align, wanted)               \
+    SIZE(Align, horizon) SIZE(Align, heads) SIZE(Align, channels) SIZE(Align, lookback)       \
+    SIZE(Align, shared_ahead)                                                                 \
+    ARRAY(Align, always, const float, now, "batch made heads")                                \
+    ARRAY(Align, always, const float, ahead, "calendars targets heads")                       \
+    ARRAY(Align, always, const float, key, "batch steps heads")                               \
+    ARRAY(Align, always, const float, value, "batch steps channels")                          \
+    ARRAY(Align, always, const byte, begun, "batch steps")                                    \
+    ARRAY(Align, always, float, cells, "batch made horizon channels")                         \
+    ARRAY(Align, always, float, norm, "batch made horizon")                                   \
+    ARRAY(Align, back, const float, d_cells, "batch made horizon channels")                   \
+    ARRAY(Align, back, float, d_now, "batch made heads")                                      \
+    ARRAY(Align, back, float, d_ahead, "calendars targets heads")                             \
+    ARRAY(Align, back, float, d_key, "batch steps heads")                                     \
+    ARRAY(Align, back, float, d_value, "batch steps channels")
+
 typedef struct {
-    num batch, steps, made, wanted, horizon, heads, channels, lookback, shared_ahead;
-    const float *now, *ahead, *key, *value; /* (b,t,a) (1|b,u,a) (b,s,a) (b,s,c) */
-    const byte *begun;                      /* (b,s) */
-    float *cells, *norm;                    /* (b,t,h,c) (b,t,h) */
-    const float *d_cells;
-    float *d_now, *d_ahead, *d_key, *d_value;
+    ALIGN(A_SIZE, AN_ARRAY)
 } Align;
 
 typedef struct { /* of one series */
@@ -426,28 +457,72 @@ int align_backward(const Align *x) {
 
 /* ------------------------------------------------------------------------------------- the forecasts of one target */
 
+/* The last `known` of `made` creation times exist. `feedback`: is there attention over earlier forecasts? Else what
+ * belongs to it is NULL. `kept`: dropout, as factors; `read` is paces × heads; `outputs` are levels, padded;
+ * `maps` are those of a context: to query, key, value, again (a, a, c, c; of feedback), local (a). For the loss there are
+ * `targets`, `level`, `scored` and `loss`, else `d_quantiles`. */
+#define CELLS(SIZE, ARRAY)                                                                    \
+    SIZE(Cells, batch) SIZE(Cells, made) SIZE(Cells, known) SIZE(Cells, horizon) SIZE(Cells, heads)\
+    SIZE(Cells, channels) SIZE(Cells, levels) SIZE(Cells, paces) SIZE(Cells, shared_ahead)    \
+    SIZE(Cells, feedback)                                                                     \
+    ARRAY(Cells, always, const byte, begun, "batch known")                                    \
+    ARRAY(Cells, always, const float, attended, "batch known horizon channels")               \
+    ARRAY(Cells, always, const float, kept, "batch known channels")                           \
+    ARRAY(Cells, feedback, const float, kept_feedback, "batch known channels")                \
+    ARRAY(Cells, always, const float, block_now, "batch known channels")                      \
+    ARRAY(Cells, always, const float, block_ahead, "calendars made channels")                 \
+    ARRAY(Cells, always, const float, block_gain, "channels")                                 \
+    ARRAY(Cells, always, const float, block_shift, "channels")                                \
+    ARRAY(Cells, feedback, const float, query_now, "batch known heads")                       \
+    ARRAY(Cells, feedback, const float, query_ahead, "calendars made heads")                  \
+    ARRAY(Cells, feedback, const float, key_now, "batch known heads")                         \
+    ARRAY(Cells, feedback, const float, value_shift, "channels")                              \
+    ARRAY(Cells, feedback, const float, again_now, "batch known channels")                    \
+    ARRAY(Cells, feedback, const float, again_ahead, "calendars made channels")               \
+    ARRAY(Cells, feedback, const float, again_gain, "channels")                               \
+    ARRAY(Cells, feedback, const float, again_shift, "channels")                              \
+    ARRAY(Cells, always, const float, local_now, "batch known heads")                         \
+    ARRAY(Cells, always, const float, local_ahead, "calendars made heads")                    \
+    ARRAY(Cells, always, const float, read, "batch known read")                               \
+    ARRAY(Cells, always, const float, fading, "horizon paces")                                \
+    ARRAY(Cells, always, const float, code, "horizon heads")                                  \
+    ARRAY(Cells, always, const float, of_context, "channels maps")                            \
+    ARRAY(Cells, always, const float, of_context_T, "maps channels")                          \
+    ARRAY(Cells, feedback, const float, of_feedback, "channels heads")                        \
+    ARRAY(Cells, feedback, const float, of_feedback_T, "heads channels")                      \
+    ARRAY(Cells, always, const float, out, "heads outputs")                                   \
+    ARRAY(Cells, always, const float, out_T, "outputs heads")                                 \
+    ARRAY(Cells, always, const float, out_shift, "levels")                                    \
+    ARRAY(Cells, forth, float, quantiles, "batch horizon wanted levels")                      \
+    ARRAY(Cells, given, const float, d_quantiles, "batch horizon wanted levels")              \
+    ARRAY(Cells, judged, const float, targets, "batch horizon wanted")                        \
+    ARRAY(Cells, judged, const float, level, "levels")                                        \
+    ARRAY(Cells, judged, const byte, scored, "batch horizon wanted")                          \
+    ARRAY(Cells, judged, double, loss, "1")                                                   \
+    ARRAY(Cells, back, float, d_attended, "batch known horizon channels")                     \
+    ARRAY(Cells, back, float, d_block_now, "batch known channels")                            \
+    ARRAY(Cells, back, float, d_block_ahead, "calendars made channels")                       \
+    ARRAY(Cells, back, float, d_block_gain, "channels")                                       \
+    ARRAY(Cells, back, float, d_block_shift, "channels")                                      \
+    ARRAY(Cells, feedback_back, float, d_query_now, "batch known heads")                      \
+    ARRAY(Cells, feedback_back, float, d_query_ahead, "calendars made heads")                 \
+    ARRAY(Cells, feedback_back, float, d_key_now, "batch known heads")                        \
+    ARRAY(Cells, feedback_back, float, d_value_shift, "channels")                             \
+    ARRAY(Cells, feedback_back, float, d_again_now, "batch known channels")                   \
+    ARRAY(Cells, feedback_back, float, d_again_ahead, "calendars made channels")              \
+    ARRAY(Cells, feedback_back, float, d_again_gain, "channels")                              \
+    ARRAY(Cells, feedback_back, float, d_again_shift, "channels")                             \
+    ARRAY(Cells, back, float, d_local_now, "batch known heads")                               \
+    ARRAY(Cells, back, float, d_local_ahead, "calendars made heads")                          \
+    ARRAY(Cells, back, float, d_read, "batch known read")                                     \
+    ARRAY(Cells, back, float, d_code, "horizon heads")                                        \
+    ARRAY(Cells, back, float, d_of_context, "channels maps")                                  \
+    ARRAY(Cells, feedback_back, float, d_of_feedback, "channels heads")                       \
+    ARRAY(Cells, back, float, d_out, "heads outputs")                                         \
+    ARRAY(Cells, back, float, d_out_shift, "levels")
+
 typedef struct {
-    num batch, made, known, horizon, heads, channels, levels, paces; /* the last `known` of `made` creation times exist */
-    num shared_ahead, feedback; /* `feedback`: is there attention over earlier forecasts? else what belongs to it is NULL */
-    const byte *begun;          /* (b,t) */
-    const float *attended, *kept, *kept_feedback;                 /* (b,t,h,c) (b,t,c): dropout */
-    const float *block_now, *block_ahead, *block_gain, *block_shift;          /* (b,t,c) (1|b,u,c) (c) (c) */
-    const float *query_now, *query_ahead, *key_now, *value_shift; /* (b,t,a) (1|b,u,a) (b,t,a) (c) */
-    const float *again_now, *again_ahead, *again_gain, *again_shift;
-    const float *local_now, *local_ahead, *read, *fading, *code;  /* (b,t,a) (1|b,u,a) (b,t,p,a) (h,p) (h,a) */
-    const float *of_context, *of_context_T;                       /* (c, …): to query, key, value, again (a, a, c, c), local (a) */
-    const float *of_feedback, *of_feedback_T;                     /* (c,a) */
-    const float *out, *out_T, *out_shift;                         /* (a, levels padded) (levels padded, a) */
-    float *quantiles;                                             /* (b,h,wanted t,levels) */
-    const float *d_quantiles;
-    const float *targets, *level; /* (b,h,wanted t) (levels): for the loss */
-    const byte *scored;
-    double *loss;
-    float *d_attended, *d_block_now, *d_block_ahead, *d_block_gain, *d_block_shift;
-    float *d_query_now, *d_query_ahead, *d_key_now, *d_value_shift;
-    float *d_again_now, *d_again_ahead, *d_again_gain, *d_again_shift;
-    float *d_local_now, *d_local_ahead, *d_read, *d_code;
-    float *d_of_context, *d_of_feedback, *d_out, *d_out_shift;
+    CELLS(A_SIZE, AN_ARRAY)
 } Cells;
 
 #define EPSILON 1e-5f /* of torch's layer norm */
@@ -742,7 +817,27 @@ int cells_backward(const Cells *x) {
     return 0;
 }
 
-/* Of which source this is: kernels.py takes no other's. */
+/* ---------------------------------------------------------------------------------- what this library says of itself */
+
+typedef struct { /* one argument; of a size, only the first two names and the offset */
+    const char *of, *name, *when, *type, *shape;
+    num offset;
+} Argument;
+
+#define TELL_SIZE(of, name) {#of, #name, "", "", "", offsetof(of, name)},
+#define TELL_ARRAY(of, when, type, name, shape) {#of, #name, #when, #type, shape, offsetof(of, name)},
+
+/* Every argument of every structure, in their order; after the arguments of each, its size. */
+static const Argument layout[] = {
+    STACK(TELL_SIZE, TELL_ARRAY){"Stack", "", "", "", "", sizeof(Stack)},
+    ALIGN(TELL_SIZE, TELL_ARRAY){"Align", "", "", "", "", sizeof(Align)},
+    CELLS(TELL_SIZE, TELL_ARRAY){"Cells", "", "", "", "", sizeof(Cells)},
+};
+
+const Argument *kernels_layout(void) { return layout; }
+num kernels_layout_length(void) { return (num)(sizeof layout / sizeof *layout); }
+
+/* Of which source this is: library.py takes no other's. */
 const char *kernels_digest(void) { return DIGEST; }
 
 /* Has the processor what this was compiled for? */

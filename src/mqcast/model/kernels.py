@@ -5,12 +5,10 @@ device, those run. `status()` says which it is, and why.
 """
 
 import ctypes
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,76 +18,61 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-SOURCE = Path(__file__).with_name("kernels.c")
-LIBRARY = Path(__file__).with_name("libkernels.so")
+from mqcast.errors import KernelError
+from mqcast.model import library
+from mqcast.model.arguments import LANES, Kind, LayoutError, kinds_of
+
 OFF = "MQCAST_KERNELS"  # in the environment: "off" for plain PyTorch
 COMPILED = "compiled"  # the status of kernels that are there
-LANES = 8  # widths must be multiples of this
 
 
-def _structure(sizes: str, pointers: str) -> type[ctypes.Structure]:
-    fields = [(name, ctypes.c_int64) for name in sizes.split()] + [(name, ctypes.c_void_p) for name in pointers.split()]
-    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
-
-
-STACK = _structure(
-    "batch steps channels layers", "begun dilations x weight weight_T bias out d_out d_x d_weight_T d_bias"
-)
-ALIGN = _structure(
-    "batch steps made wanted horizon heads channels lookback shared_ahead",
-    "now ahead key value begun cells norm d_cells d_now d_ahead d_key d_value",
-)
-CELLS = _structure(
-    "batch made known horizon heads channels levels paces shared_ahead feedback",
-    "begun attended kept kept_feedback block_now block_ahead block_gain block_shift "
-    "query_now query_ahead key_now value_shift again_now again_ahead again_gain again_shift "
-    "local_now local_ahead read fading code of_context of_context_T "
-    "of_feedback of_feedback_T out out_T out_shift quantiles d_quantiles targets level scored loss "
-    "d_attended d_block_now d_block_ahead d_block_gain d_block_shift d_query_now d_query_ahead d_key_now d_value_shift "
-    "d_again_now d_again_ahead d_again_gain d_again_shift d_local_now d_local_ahead d_read d_code "
-    "d_of_context d_of_feedback d_out d_out_shift",
-)
+@dataclass(frozen=True)
+class Kernels:
+    functions: ctypes.CDLL
+    kinds: dict[str, Kind]
 
 
 @cache
-def _library() -> tuple[ctypes.CDLL | None, str]:
+def _kernels() -> tuple[Kernels | None, str]:
     """The kernels, or None, and what there is to say of them."""
     if os.environ.get(OFF, "").lower() == "off":
         return None, f"plain PyTorch: {OFF}=off"
-    if not LIBRARY.is_file():
-        return None, "plain PyTorch: no C compiler was found when mqcast was installed"
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
-        return None, f"plain PyTorch: the kernels cannot be loaded ({error})"
-    library.kernels_digest.restype = ctypes.c_char_p
-    if library.kernels_digest().decode() != hashlib.sha256(SOURCE.read_bytes()).hexdigest():
-        return None, "plain PyTorch: the kernels are of another version; install mqcast again"
-    return (library, COMPILED) if library.kernels_run_here() else (None, "plain PyTorch: this processor lacks AVX2")
+        found = library.load(library.FOLDER)
+        return Kernels(found, kinds_of(found)), COMPILED
+    except library.RefusedError as why:
+        return None, f"plain PyTorch: {why}"
+    except LayoutError as why:
+        return None, f"plain PyTorch: the kernels do not fit this version of mqcast: {why}; {library.AGAIN}"
 
 
 def status() -> str:
-    return _library()[1]
+    return _kernels()[1]
 
 
 def can_take(parts: Iterable[Tensor]) -> bool:
-    """Are there kernels, and for tensors such as these?"""
+    """Are there kernels, and for tensors such as these? Nothing at all is left to PyTorch."""
     return (
-        _library()[0] is not None
+        _kernels()[0] is not None
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
-        and all(part.device.type == "cpu" and part.dtype == torch.float32 for part in parts)
+        and all(part.is_cpu and part.dtype == torch.float32 and part.numel() > 0 for part in parts)
     )
 
 
-def _call(function: str, kind: type[ctypes.Structure], sizes: dict[str, int], tensors: dict[str, Tensor]) -> None:
-    library, why = _library()
-    assert library is not None, why
-    for name, tensor in tensors.items():
-        assert tensor.is_contiguous(), name
-    arguments = kind(**sizes, **{name: tensor.data_ptr() for name, tensor in tensors.items()})
-    if getattr(library, function)(ctypes.byref(arguments)):
+def _call(function: str, kind: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> None:
+    kernels, why = _kernels()
+    if kernels is None:
+        raise KernelError(f"{function} is not there ({why})")
+    arguments = kernels.kinds[kind].arguments(function, sizes, tensors)
+    if getattr(kernels.functions, function)(ctypes.byref(arguments)):
         raise MemoryError("no memory is left for the kernels; take a smaller micro-batch")
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """The tensor, or a copy if it is no plain run of memory that begins where a number may."""
+    x = x.resolve_neg().contiguous()
+    return x.clone() if x.data_ptr() % x.element_size() else x
 
 
 def _gradients(names: Iterable[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -104,7 +87,10 @@ def stacked_convolutions(
     dilations: Sequence[int],
 ) -> Float[Tensor, "batch time channel"]:
     """ReLU(W_0 x_{t−dilation} + W_1 x_t + b), one layer upon the other; of each series from its first step on."""
-    return _Stack.apply(begun.contiguous(), torch.tensor(dilations), x.contiguous(), *weights, *biases)  # type: ignore[no-any-return]
+    if min(dilations) < 0:
+        raise KernelError(f"dilations of {tuple(dilations)} look ahead; they must be 0 or more")
+    steps = torch.tensor([min(dilation, x.shape[1]) for dilation in dilations])  # farther back there is nothing
+    return _Stack.apply(_laid_out(begun), steps, _laid_out(x), *weights, *biases)  # type: ignore[no-any-return]
 
 
 class _Stack(Function):
@@ -116,7 +102,7 @@ class _Stack(Function):
         weight = torch.stack(parameters[:layers]).view(layers, 2, channels, channels)
         given = {"begun": begun, "dilations": dilations, "x": x, "weight": weight, "weight_T": weight.mT.contiguous()}
         given |= {"bias": torch.stack(parameters[layers:]), "out": x.new_empty(layers, *x.shape)}
-        _call("stack_forward", STACK, ctx.sizes, given)
+        _call("stack_forward", "Stack", ctx.sizes, given)
         ctx.names = tuple(given)
         ctx.save_for_backward(*given.values())
         return given["out"][-1]
@@ -126,7 +112,7 @@ class _Stack(Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
         gradients = _gradients(("weight_T", "bias"), given) | {"d_x": torch.empty_like(given["x"])}
-        _call("stack_backward", STACK, ctx.sizes, given | gradients | {"d_out": d_out.contiguous()})
+        _call("stack_backward", "Stack", ctx.sizes, given | gradients | {"d_out": _laid_out(d_out)})
         weights = gradients["d_weight_T"].mT.flatten(1, 2)
         return None, None, gradients["d_x"], *weights.unbind(), *gradients["d_bias"].unbind()
 
@@ -144,9 +130,9 @@ def aligned_contexts(
 
     Of creation times before the last `wanted`, only cells whose targets these have too; the others hold anything.
     """
-    parts = (part.contiguous() for part in (now, ahead, key, value))
+    parts = (_laid_out(part) for part in (now, ahead, key, value))
     lookback = min(lookback, key.shape[1] - 1)  # rooms are as wide
-    return _AlignedContexts.apply(begun.contiguous(), lookback, wanted, *parts)  # type: ignore[no-any-return]
+    return _AlignedContexts.apply(_laid_out(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
 
 
 class _AlignedContexts(Function):
@@ -159,7 +145,7 @@ class _AlignedContexts(Function):
         sizes |= {"heads": heads, "channels": value.shape[-1], "lookback": lookback, "shared_ahead": len(ahead) == 1}
         cells, norm = now.new_empty(batch, made, horizon, value.shape[-1]), now.new_empty(batch, made, horizon)
         tensors = (begun, *parts, cells, norm)
-        _call("align_forward", ALIGN, sizes, _AlignedContexts.named(tensors))
+        _call("align_forward", "Align", sizes, _AlignedContexts.named(tensors))
         ctx.sizes = sizes
         ctx.save_for_backward(*tensors)
         return cells
@@ -173,7 +159,7 @@ class _AlignedContexts(Function):
     def backward(ctx: Any, d_cells: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         named = _AlignedContexts.named(ctx.saved_tensors)
         gradients = _gradients(("now", "ahead", "key", "value"), named)
-        _call("align_backward", ALIGN, ctx.sizes, named | gradients | {"d_cells": d_cells.contiguous()})
+        _call("align_backward", "Align", ctx.sizes, named | gradients | {"d_cells": _laid_out(d_cells)})
         return None, None, None, *gradients.values()
 
 
@@ -213,7 +199,7 @@ class Cells:
         levels: Float[Tensor, " quantile"],
     ) -> Float[Tensor, ""]:
         """`loss.quantile_loss` of the quantiles, which are thrown away, in one pass with its gradients."""
-        judged = {"targets": targets.contiguous(), "scored": is_scored.contiguous(), "level": levels}
+        judged = {"targets": _laid_out(targets), "scored": _laid_out(is_scored), "level": _laid_out(levels)}
         return _LossOfCells.apply(self.sizes(), judged, *self._given())  # type: ignore[no-any-return]
 
     def _given(self) -> tuple[Any, ...]:
@@ -221,7 +207,7 @@ class Cells:
         given = {"begun": self.begun, "kept": self.kept, "fading": self.fading}
         given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
         given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
-        return tuple(given), *(part.contiguous() for part in given.values())
+        return tuple(given), *(_laid_out(part) for part in given.values())
 
     def sizes(self) -> dict[str, int]:
         batch, known, horizon, channels = self.parts["attended"].shape
@@ -252,7 +238,7 @@ def _way_back(sizes: dict[str, int], names: Iterable[str], named: dict[str, Tens
     """Gradients of what `names` name."""
     gradients = _gradients((name for name in (*DIFFERENTIABLE[1:], *OF_FEEDBACK) if name in named), named)
     gradients["d_attended"] = torch.empty_like(named["attended"])
-    _call("cells_backward", CELLS, sizes, named | gradients)
+    _call("cells_backward", "Cells", sizes, named | gradients)
     for name in set(WEIGHTS) & named.keys():
         gradients[f"d_{name}"] = gradients[f"d_{name}"].T
     gradients["d_out"] = gradients["d_out"][: sizes["levels"]]
@@ -264,7 +250,7 @@ class _ForecastCells(Function):
     def forward(ctx: Any, sizes: dict[str, int], names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         wanted = sizes["made"] - sizes["horizon"] + 1
         quantiles = tensors[1].new_empty(sizes["batch"], sizes["horizon"], wanted, sizes["levels"])
-        _call("cells_forward", CELLS, sizes, _arguments(names, tensors) | {"quantiles": quantiles})
+        _call("cells_forward", "Cells", sizes, _arguments(names, tensors) | {"quantiles": quantiles})
         ctx.sizes, ctx.names = sizes, names
         ctx.save_for_backward(*tensors)
         return quantiles
@@ -272,7 +258,7 @@ class _ForecastCells(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_quantiles: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": d_quantiles.contiguous()}
+        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": _laid_out(d_quantiles)}
         return None, None, *_way_back(ctx.sizes, ctx.names, given)
 
 
