@@ -13,6 +13,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from mqcast.artifact import ArtifactFolder, Manifest, entry_of
 from mqcast.config import RunConfig, nearest
 from mqcast.data.dress import Dress
 from mqcast.data.frames import Frames, frames_of
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from mqcast.report.sources import Sources
 
 SEASONAL_NAIVE = "seasonal-naive"
-FORMAT, FORMAT_VERSION = "mqcast-forecaster", 1
+FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
+FACTS, PANEL = "forecaster.json", "panel"
 
 
 class Forecaster:
@@ -377,13 +379,14 @@ class Forecaster:
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir(parents=True)
-            if self.run_ is not None:
-                shutil.copytree(
-                    self.run_.folder, draft, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".*")
-                )
+            contents = {} if self.run_ is None else self.run_.final_files()
+            contents[FACTS] = json.dumps(facts, indent=1, default=str).encode()
+            for name, content in contents.items():
+                write_file(draft / name, content)
             frames = frames_of(self.panel_)
-            pack(frames.rows, draft / "panel", static=frames.static, events=frames.events, like=self.panel_)
-            write_file(draft / "forecaster.json", json.dumps(facts, indent=1, default=str))
+            pack(frames.rows, draft / PANEL, static=frames.static, events=frames.events, like=self.panel_)
+            contents[f"{PANEL}/{PANEL}.json"] = (draft / PANEL / f"{PANEL}.json").read_bytes()
+            Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
             fsync(draft)
             draft.replace(path)
             fsync(path.absolute().parent)
@@ -399,24 +402,27 @@ class Forecaster:
         from mqcast.run import Run
 
         path = Path(path)
-        if not (path / "forecaster.json").exists():
+        if not (path / FACTS).exists():
             raise ArtifactError(f"no forecaster at {path}; write one with save")
+        files = ArtifactFolder(path, "restore it, or save the forecaster again")
+        facts = files.read_json(FACTS)
+        if facts.get("format") != FORMAT:
+            raise files.damaged(FACTS, "not a forecaster's facts")
+        if facts.get("version") != FORMAT_VERSION:
+            raise ArtifactError(
+                f"{path / FACTS} has format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; fit it again"
+            )
+        for name in files.manifest().files:
+            files.read_verified(name)
         try:
-            facts = json.loads((path / "forecaster.json").read_text(encoding="utf-8"))
-            if facts["format"] != FORMAT:
-                raise ValueError("not a forecaster's facts")
-            if facts["version"] != FORMAT_VERSION:
-                raise ArtifactError(
-                    f"{path} has format {facts['version']}, this mqcast reads {FORMAT_VERSION}; fit it again"
-                )
             params = facts["params"]
             made = cls(**params | {"quantiles": tuple(params["quantiles"])})
             dress = Dress(**facts["dress"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"{path / 'forecaster.json'} is damaged ({error}); save it again") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise files.damaged(FACTS, error) from None
         made._check()
-        made.panel_, made.dress_ = Panel.open(path / "panel"), dress
-        made.panel_.verify()
+        made.panel_, made.dress_ = Panel.open(path / PANEL), dress
+        made.panel_.require_verified()
         made.schema = made.panel_.schema
         made.run_ = made.config_ = None
         if made.model != SEASONAL_NAIVE:

@@ -2,40 +2,45 @@
 
 config.toml            all settings
 run.json               format, versions, the panel's signature and fingerprint, the micro-batch
+manifest.json          size and SHA-256 of every file but the checkpoints, which vouch for themselves
 schema.json            what the columns mean: roles, kinds, categories, frequency, holidays
 scaling.safetensors    the fitted transforms
-metrics.jsonl          one line a logged step, one an epoch
+metrics.jsonl          one line a logged step, one an epoch; in the manifest once training is done
 checkpoints/           to go on from
 model.safetensors      the trained weights; there once training is done
 """
 
 import hashlib
 import json
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import safetensors.numpy
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
+from mqcast.artifact import MANIFEST, ArtifactFolder, Manifest, add_files, entry_of
 from mqcast.config import RunConfig, Settings
 from mqcast.data.batch import Assembler
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
+from mqcast.data.structure import check_scalers, texts
 from mqcast.durable import cannot_write, write_file
-from mqcast.errors import ArtifactError, ConfigError
+from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.model import kernels
 from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
 from mqcast.version import __version__
 
-FORMAT, FORMAT_VERSION = "mqcast-run", 4
-DIGEST = "sha256"  # of the weights, in their file
+FORMAT, FORMAT_VERSION = "mqcast-run", 5
+FIXED = ("config.toml", "schema.json", "scaling.safetensors", "run.json")  # from the start on; the last makes it a run
+WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
+REMEDY = "restore it, or train again"
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
 
 
@@ -79,39 +84,53 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(folder, error) from error
-        write_file(folder / "config.toml", config.to_toml())
-        write_file(folder / "schema.json", json.dumps(panel.layout.description, indent=1))
-        write_file(folder / "scaling.safetensors", safetensors.numpy.save(scaler_arrays(assemble)))
-        write_file(folder / "run.json", json.dumps(facts, indent=1))
+        contents = {
+            "config.toml": config.to_toml().encode(),
+            "schema.json": json.dumps(panel.layout.description, indent=1).encode(),
+            "scaling.safetensors": safetensors.numpy.save(scaler_arrays(assemble)),
+            "run.json": json.dumps(facts, indent=1).encode(),
+        }
+        Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(folder)
+        for name in FIXED:
+            write_file(folder / name, contents[name])
         return cls(folder, config, facts)
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
+        """A run of which every file that its manifest lists is as it was written."""
         folder = Path(folder)
         if not exists(folder):
             raise ArtifactError(f"no run at {folder}; train one with `mqcast fit`")
-        try:
-            facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise _damaged(folder / "run.json", error) from None
-        if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-            raise _damaged(folder / "run.json", "not a run's facts")
+        files = ArtifactFolder(folder, REMEDY)
+        facts = files.read_json("run.json")
+        if facts.get("format") != FORMAT:
+            raise files.damaged("run.json", "not a run's facts")
         if facts.get("version") != FORMAT_VERSION:
             raise ArtifactError(
-                f"{folder} has run format {facts.get('version')}, this mqcast reads {FORMAT_VERSION}; train it again"
+                f"{folder / 'run.json'} has run format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; "
+                "train it again"
             )
-        return cls(folder, RunConfig.from_toml(folder / "config.toml"), facts)
+        contents = {name: files.read_verified(name) for name in FIXED}
+        manifest = files.manifest()
+        for name in (WEIGHTS, METRICS):
+            if manifest.entries(name) and (folder / name).exists():
+                files.read_verified(name)
+        return cls(folder, _settings(files, contents["config.toml"]), facts)
+
+    @property
+    def files(self) -> ArtifactFolder:
+        return ArtifactFolder(self.folder, REMEDY)
 
     @property
     def layout(self) -> Layout:
         """What the columns of the panel that was trained on mean; frames to forecast from are read alike."""
-        path = self.folder / "schema.json"
+        packed = self.files.read_verified("schema.json")
         try:
-            layout = Layout.from_description(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(path, error) from None
-        if layout.signature != self.facts["signature"]:
-            raise _damaged(path, "not the signature in run.json")
+            layout = Layout.from_description(json.loads(packed))
+            if layout.signature != self.facts["signature"]:
+                raise ValueError("not the signature in run.json")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MqcastError) as error:
+            raise self.files.damaged("schema.json", error) from None
         return layout
 
     @property
@@ -133,7 +152,7 @@ class Run:
 
     @property
     def is_trained(self) -> bool:
-        return (self.folder / "model.safetensors").exists()
+        return (self.folder / WEIGHTS).exists()
 
     @property
     def weights_digest(self) -> str:
@@ -177,11 +196,13 @@ class Run:
     def assembler(self, panel: Panel) -> Assembler:
         """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
         self._check_layout(panel)
-        path = self.folder / "scaling.safetensors"
+        packed = self.files.read_verified("scaling.safetensors")
         try:
-            scalers = scalers_of(safetensors.numpy.load(path.read_bytes()), self.config)
-        except (OSError, SafetensorError, KeyError) as error:
-            raise _damaged(path, error) from None
+            arrays = safetensors.numpy.load(packed)
+            check_scalers(arrays, panel.layout.encoding)
+            scalers = scalers_of(arrays, self.config)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise self.files.damaged("scaling.safetensors", error) from None
         return Assembler(panel, self.config.window, *scalers)
 
     def new_network(self, start_from: "Run | None" = None) -> Network:
@@ -194,41 +215,58 @@ class Run:
 
     def network(self) -> Network:
         """With the trained weights."""
-        network, packed = self.new_network(), self._trained_weights()
+        packed = self._trained_weights()
         try:
             weights = safetensors.torch.load(packed)
-            if _said_digest(packed) not in (None, _digest(weights)):
-                raise ValueError("its weights are not those that were saved")
+            self._check_size(weights)
+            network = self.new_network()
             network.load_state_dict(weights)
-        except (SafetensorError, RuntimeError, ValueError) as error:
-            raise _damaged(self.folder / "model.safetensors", error) from None
+            if strange := [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]:
+                raise ValueError(f"{strange[0]} is not finite")
+        except (SafetensorError, RuntimeError, ValueError, TypeError) as error:
+            raise self.files.damaged(WEIGHTS, error) from None
         return network.eval()
 
+    def _check_size(self, weights: dict[str, torch.Tensor]) -> None:
+        """Raise unless the settings ask for a network of about the size of its weights, before it is allocated."""
+        with torch.device("meta"):
+            network = Network(self.config.model, Inputs(**self.facts["inputs"]), self.config.window.horizon)
+        wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+        found = {name: tensor.shape for name, tensor in weights.items()}
+        if wanted != found:
+            unlike = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+            raise ValueError(f"{unlike[0]} is not of the shape that config.toml asks for")
+
     def _trained_weights(self) -> bytes:
-        path = self.folder / "model.safetensors"
-        if not path.exists():
-            raise ArtifactError(f"training in {self.folder} is not done; go on with `mqcast fit … --resume`")
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise _damaged(path, error) from None
+        if not self.is_trained:
+            raise ArtifactError(
+                f"{self.folder / WEIGHTS} is not there: training is not done; go on with `mqcast fit … --resume`"
+            )
+        return self.files.read_verified(WEIGHTS)
+
+    def final_files(self) -> dict[str, bytes]:
+        """The files of a trained run, for a copy of it: name and content."""
+        names = [*FIXED, WEIGHTS] + ([METRICS] if METRICS in self.files.manifest().files else [])
+        return {name: self.files.read_verified(name) for name in names}
+
+    def begin_training(self) -> None:
+        """The metrics are going to change: the manifest no longer vouches for them."""
+        before = self.files.manifest()
+        if METRICS in before.files:
+            add_files(self.files, {}, drop=(METRICS,))
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:
-        weights = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
-        write_file(self.folder / "model.safetensors", safetensors.torch.save(weights, {DIGEST: _digest(weights)}))
+        """Write the trained weights, and put them and the metrics, as they are now, into the manifest."""
+        packed = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in weights.items()})
+        final = {METRICS: self.metrics.read_bytes()} if self.metrics.is_file() else {}
+        add_files(self.files, {WEIGHTS: packed}, vouch_for=final)
 
 
-def _digest(weights: dict[str, torch.Tensor]) -> str:
-    found = hashlib.sha256()
-    for name in sorted(weights):
-        found.update(name.encode() + weights[name].numpy().tobytes())
-    return found.hexdigest()
-
-
-def _said_digest(packed: bytes) -> str | None:
-    """What a file of weights says of itself; older ones say nothing."""
-    header = json.loads(packed[8 : 8 + int.from_bytes(packed[:8], "little")])
-    return header.get("__metadata__", {}).get(DIGEST)
+def _settings(files: ArtifactFolder, packed: bytes) -> RunConfig:
+    try:
+        return RunConfig(**tomllib.loads(packed.decode()))
+    except (ValueError, TypeError, RecursionError, MqcastError) as error:
+        raise files.damaged("config.toml", error) from None
 
 
 def exists(folder: Path) -> bool:
@@ -237,7 +275,7 @@ def exists(folder: Path) -> bool:
 
 def _is_strange(path: Path) -> bool:
     """Is this something that an interrupted start would not leave?"""
-    return path.name not in ("config.toml", "schema.json", "scaling.safetensors") and not path.name.endswith(".part")
+    return path.name not in (MANIFEST, *FIXED) and not path.name.endswith(".part")
 
 
 def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:
@@ -259,8 +297,7 @@ def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:
 
 def scalers_of(arrays: dict[str, np.ndarray], config: RunConfig) -> tuple[TargetScaler, NumberScaler, CategoryFilter]:
     """The fitted transforms that `scaler_arrays` came from."""
-    offsets, text = (pa.py_buffer(arrays[f"target.{name}"]) for name in ("id_offsets", "id_bytes"))
-    ids = pa.LargeStringArray.from_buffers(len(arrays["target.loc"]), offsets, text)
+    ids = texts(arrays["target.id_offsets"], arrays["target.id_bytes"])
     default = (float(value) for value in arrays["target.default"])
     target = TargetScaler(config.scaling, ids, arrays["target.loc"], arrays["target.scale"], *default)
     blocks = [name.split(".")[1] for name in arrays if name.startswith("number.") and name.endswith(".loc")]
@@ -281,7 +318,3 @@ def _unlike(one: Settings, other: Settings) -> list[str]:
         elif mine != theirs:
             found.append(name)
     return found
-
-
-def _damaged(path: Path, error: object) -> ArtifactError:
-    return ArtifactError(f"{path} is missing or damaged ({error}); restore it, or train again")

@@ -113,14 +113,18 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
     assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"], "no shards are left"
 
 
-@pytest.mark.parametrize("kept", [0, 100, -1])
-def test_shards_that_a_crash_cut_short_are_made_again(tmp_path, kept):
-    file = tmp_path / "shard.arrow"
-    assert not predict._is_whole(file)
-    predict._write_shard(file, pl.DataFrame({"unique_id": ["a"] * 50, "q0.5": [1.0] * 50}))
-    assert predict._is_whole(file)
-    file.write_bytes(file.read_bytes()[:kept])
-    assert not predict._is_whole(file)
+@pytest.mark.parametrize(
+    "harm", [lambda c: b"", lambda c: c[:100], lambda c: c[:-1], lambda c: c[:-90] + b"x" + c[-89:]]
+)
+def test_shards_that_a_crash_cut_short_or_a_disk_changed_are_made_again(tmp_path, harm):
+    file, frame = tmp_path / "shard.arrow", pl.DataFrame({"unique_id": ["a"] * 50, "q0.5": [1.0] * 50})
+    assert predict._shard(file) is None
+    predict._write_shard(file, frame)
+    found = predict._shard(file)
+    assert found is not None
+    assert frame.equals(pl.DataFrame(found))
+    file.write_bytes(harm(file.read_bytes()))
+    assert predict._shard(file) is None
 
 
 def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypatch):

@@ -107,6 +107,7 @@ class Assembler:
 
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
+        panel.require_whole_files()
         if windows.num_fcts > config.num_fcts:
             raise ConfigError(f"windows of more than {config.num_fcts} creation times; plan them with the same config")
         num_steps = config.history + windows.num_fcts

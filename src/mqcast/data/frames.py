@@ -23,6 +23,7 @@ class Frames:
 
 
 def frames_of(panel: Panel) -> Frames:
+    panel.require_verified()
     schema, counts = panel.schema, np.diff(panel.offsets)
     ids = pl.Series(panel.ids)
     series = np.repeat(np.arange(panel.num_series), counts)

@@ -17,7 +17,8 @@ from mqcast.data.frame import read_frame
 from mqcast.data.frequency import show_time
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
-from mqcast.data.store import allocate_file, commit, damaged, map_arrays, new_data_folder, read_manifest
+from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
+from mqcast.data.structure import check_structure, texts
 from mqcast.data.writer import Allocate, Contents
 from mqcast.errors import (
     ArtifactError,
@@ -26,14 +27,10 @@ from mqcast.errors import (
     EventReachWarning,
     EventTableError,
     KnownValuesError,
+    MqcastError,
 )
 
 MOST_COMPARED = 10_000  # ids, with one that is not there
-REQUIRED_ARRAYS = (
-    *("id_bytes", "id_offsets", "offsets", "first_step", "last_observed", "target"),
-    *(f"{role}_{block}" for role in ("past", "known", "static", "event") for block in ("number", "category")),
-    "event_times",
-)
 
 
 class Panel:
@@ -44,7 +41,8 @@ class Panel:
     series). A series without gaps needs no step per row; `steps` exists only where some series has a gap.
     """
 
-    def __init__(self, layout: Layout, arrays: dict[str, np.ndarray]):
+    def __init__(self, layout: Layout, arrays: dict[str, np.ndarray], stored: StoredArrays | None = None):
+        self.stored = stored
         encoding = layout.encoding
         self.layout, self.holidays, self.arrays = layout, layout.holidays, arrays
         self.schema, self.axis, self.vocabularies = encoding.schema, encoding.axis, encoding.vocabularies
@@ -91,24 +89,38 @@ class Panel:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Map a panel that `pack` wrote; nothing is read until it is used."""
+        """A panel that `pack` wrote: read and checked whole if it is small; else mapped, and read when it is used.
+
+        Sizes, shapes and offsets are checked now in any case; `verify` checks every byte.
+        """
         folder = Path(path)
         manifest = read_manifest(folder)
         try:
-            panel = cls(Layout.from_description(manifest), map_arrays(folder, manifest))
+            layout, stored = Layout.from_description(manifest), StoredArrays(folder, manifest)
+            check_structure(layout.encoding, stored.arrays)
+            panel = cls(layout, stored.arrays, stored)
             panel.__dict__["fingerprint"] = str(manifest["fingerprint"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except ArtifactError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, MqcastError) as error:
             raise damaged(folder, repr(error)) from None
-        if missing := sorted(set(REQUIRED_ARRAYS) - set(panel.arrays)):
-            raise damaged(folder, f"no {', '.join(missing)}")
         return panel
 
     def verify(self) -> None:
-        """Read everything and compare it with the fingerprint that was written with it."""
-        if (found := self._digest()) != self.fingerprint:
-            raise ArtifactError(
-                f"the panel's content has fingerprint {found[:12]}…, not {self.fingerprint[:12]}…; pack it again"
-            )
+        """Read every byte again and compare it with the digests in the panel's manifest; raises `ArtifactError`."""
+        if self.stored is not None:
+            self.stored.verify()
+
+    def require_verified(self) -> None:
+        """`verify`, unless that was done since the panel was opened: nothing is published from unchecked bytes."""
+        if self.stored is not None and not self.stored.is_verified:
+            self.stored.verify()
+        self.require_whole_files()
+
+    def require_whole_files(self) -> None:
+        """Raise if a file that is mapped has been cut off meanwhile."""
+        if self.stored is not None:
+            self.stored.check_sizes()
 
     # -- what is in it ------------------------------------------------------------------------------------------------
 
@@ -130,8 +142,10 @@ class Panel:
     @cached_property
     def ids(self) -> pa.LargeStringArray:
         """The series' names, in the order of the panel."""
-        offsets, text = (pa.py_buffer(np.ascontiguousarray(self.arrays[n])) for n in ("id_offsets", "id_bytes"))
-        return pa.LargeStringArray.from_buffers(self.num_series, offsets, text)
+        try:
+            return texts(self.arrays["id_offsets"], self.arrays["id_bytes"])
+        except ValueError as error:  # of a mapped file that nobody has verified yet
+            raise ArtifactError(f"the panel's names are damaged ({error}); see Panel.verify()") from None
 
     @cached_property
     def _index(self) -> dict[str, int]:

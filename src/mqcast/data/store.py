@@ -1,15 +1,18 @@
 """Folders of mapped arrays: written durably, replaced in one step, checked when they are opened.
 
-    folder/panel.json        the manifest: format, schema, shapes, fingerprint, and the name of the data folder
+    folder/panel.json        the manifest: format, schema, fingerprint, the name of the data folder, and of each array
+                             its shape and its file's size and SHA-256; sealed by a digest of its own
     folder/data-…/*.npy      the arrays
 
 The manifest is the one thing that is replaced; a crash before that leaves the old panel, or none.
 """
 
-import json
+import math
 import os
 import shutil
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from mqcast.artifact import ArtifactFolder, check_entry, entry_of, entry_of_file, seal
 from mqcast.durable import fsync, locked
 from mqcast.errors import ArtifactError
 
 FORMAT = "mqcast-panel"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "panel.json"
+REMEDY = "restore it, or pack the panel again"
+DTYPES = ("|u1", "<u2", "<u4", "<u8", "<i4", "<i8", "<f4")
+SMALL_BYTES = 64 * 2**20  # a panel up to this size is read into memory and checked whole; a larger one is mapped
 
 
 @contextmanager
@@ -78,10 +85,10 @@ def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description:
         if isinstance(array, np.memmap):
             array.flush()
         fsync(data / f"{name}.npy")
-    shapes = {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()}
-    manifest = {"format": FORMAT, "version": FORMAT_VERSION, "folder": data.name, "arrays": shapes} | description
+    stored = {name: _described(data / f"{name}.npy", array) for name, array in arrays.items()}
+    manifest = {"format": FORMAT, "version": FORMAT_VERSION, "folder": data.name, "arrays": stored} | description
     draft = data / MANIFEST
-    draft.write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
+    draft.write_text(seal(manifest), encoding="utf-8")
     fsync(draft)
     fsync(data)
     draft.replace(folder / MANIFEST)
@@ -91,36 +98,108 @@ def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def _described(file: Path, array: np.ndarray) -> dict[str, Any]:
+    handle = os.open(file, os.O_RDONLY)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError(f"no panel at {folder}; write one with `mqcast pack`") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise damaged(folder, error) from None
-    except OSError as error:
-        raise ArtifactError(f"cannot read {folder}: {error.strerror}; check its permissions") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise damaged(folder, "not a panel's manifest")
-    if (version := manifest.get("version")) != FORMAT_VERSION:
-        raise ArtifactError(f"{folder} has panel format {version}, this mqcast reads {FORMAT_VERSION}; pack it again")
-    return manifest
+        return {"dtype": array.dtype.str, "shape": list(array.shape)} | entry_of_file(handle)
+    finally:
+        os.close(handle)
 
 
-def map_arrays(folder: Path, manifest: dict[str, Any]) -> dict[str, np.ndarray]:
-    data = folder / Path(manifest["folder"]).name
-    return {name: _map(data / f"{Path(name).name}.npy", **shape) for name, shape in manifest["arrays"].items()}
+def read_manifest(folder: Path) -> dict[str, Any]:
+    if not (folder / MANIFEST).exists():
+        raise ArtifactError(f"no panel at {folder}; write one with `mqcast pack`")
+    files = ArtifactFolder(folder, REMEDY)
+    said = files.read_json(MANIFEST)
+    if said.get("format") != FORMAT:
+        raise files.damaged(MANIFEST, "not a panel's manifest")
+    if (version := said.get("version")) != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{folder / MANIFEST} has panel format {version!r}, this mqcast reads {FORMAT_VERSION}; pack it again"
+        )
+    return files.read_sealed(MANIFEST)
+
+
+class StoredArrays:
+    """A panel's arrays on disk. Small ones are read and checked now; large ones are mapped, and checked on demand.
+
+    Files stay open, so that what is checked later is what was mapped, even if the panel is packed anew meanwhile.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]):
+        self.files = ArtifactFolder(folder, REMEDY)
+        self.entries: dict[str, dict[str, Any]] = {}
+        self.handles: dict[str, int] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.is_verified, self._lock = False, threading.Lock()
+        weakref.finalize(self, _close, self.handles)
+        inside = manifest["folder"]
+        if not isinstance(inside, str) or Path(inside).name != inside:
+            raise ValueError("the data folder has no plain name")
+        for name, entry in manifest["arrays"].items():
+            check_entry(entry)
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ValueError("an array has no plain name")
+            self.entries[f"{inside}/{name}.npy"] = entry
+        is_small = sum(entry["size"] for entry in self.entries.values()) <= SMALL_BYTES
+        for file, entry in self.entries.items():
+            self.arrays[Path(file).stem] = self._read(file, entry) if is_small else self._map(file, entry)
+        self.is_verified = is_small
+
+    def verify(self) -> None:
+        """Read every byte of the files that are mapped, and compare it with the manifest."""
+        with self._lock:
+            for file, handle in self.handles.items():
+                self._compare(file, entry_of_file(handle))
+            self.is_verified = True
+
+    def check_sizes(self) -> None:
+        """Raise if a mapped file has been cut off: to read what is missing would end the process."""
+        for file, handle in self.handles.items():
+            if os.fstat(handle).st_size < self.entries[file]["size"]:
+                raise self.files.damaged(file, "it has been cut off while it was open")
+
+    def _read(self, file: str, entry: dict[str, Any]) -> np.ndarray:
+        dtype, shape, size = _shape_of(entry)
+        content = self.files.read(file, entry["size"])
+        self._compare(file, entry_of(content))
+        return np.frombuffer(content, dtype, math.prod(shape), len(content) - size).reshape(shape)
+
+    def _map(self, file: str, entry: dict[str, Any]) -> np.ndarray:
+        """Map what follows the header; the header itself is not parsed, for the manifest says what is in the file."""
+        dtype, shape, size = _shape_of(entry)
+        handle = self.handles[file] = self.files.open_handle(file)
+        if (found := os.fstat(handle).st_size) != entry["size"]:
+            raise self.files.damaged(file, f"{found:,} bytes, not {entry['size']:,}")
+        if size == 0:
+            return np.empty(shape, dtype)
+        with os.fdopen(os.dup(handle), "rb") as opened:
+            return np.memmap(opened, dtype, "r", entry["size"] - size, shape)
+
+    def _compare(self, file: str, found: dict[str, Any]) -> None:
+        said = {name: self.entries[file][name] for name in found}
+        if found != said:
+            raise self.files.damaged(file, "its bytes are not those that were packed")
+
+
+def _shape_of(entry: dict[str, Any]) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Type, shape and bytes of an array that its file can hold."""
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"an array of type {entry['dtype']!r}")
+    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+    if not 1 <= len(shape) <= 2 or any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"an array of shape {shape}")
+    size = math.prod(shape) * dtype.itemsize
+    if size > entry["size"] or max(shape) > 2**62:
+        raise ValueError(f"an array of shape {shape} in a file of {entry['size']:,} bytes")
+    return dtype, shape, size
+
+
+def _close(handles: dict[str, int]) -> None:
+    for handle in handles.values():
+        os.close(handle)
+    handles.clear()
 
 
 def damaged(folder: Path, reason: object) -> ArtifactError:
-    return ArtifactError(f"{folder / MANIFEST} is damaged ({reason}); pack the panel again")
-
-
-def _map(file: Path, dtype: str, shape: list[int]) -> np.ndarray:
-    try:
-        array = np.load(file, mmap_mode=None if 0 in shape else "r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ArtifactError(f"{file} is missing or damaged ({error}); pack the panel again") from None
-    if array.dtype.str != dtype or list(array.shape) != shape:
-        raise ArtifactError(f"{file} holds {array.dtype}{array.shape}, not {dtype}{tuple(shape)}; pack the panel again")
-    return array
+    return ArtifactFolder(folder, REMEDY).damaged(MANIFEST, reason)

@@ -19,13 +19,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqcast.artifact import ArtifactFolder
 from mqcast.config import ModelConfig, WindowConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, fsync, write_file
-from mqcast.errors import ArtifactError, ConfigError, SeriesLeftOutWarning
+from mqcast.errors import ArtifactError, ConfigError, NonFiniteError, SeriesLeftOutWarning
 from mqcast.levels import quantile_column
 from mqcast.model.networks import Network
 from mqcast.model.position import reach_of
@@ -34,6 +35,7 @@ from mqcast.train.distributed import joined
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
 WINDOWS_AT_A_TIME, FCTS_AT_A_TIME = 64, 2**12
+DIGEST_SIZE = 32  # bytes of SHA-256
 
 
 def forecast(
@@ -68,6 +70,7 @@ def write_forecasts(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """The same for the creation times of any plan."""
+    panel.require_verified()
     path, network = Path(path), run.network()
     assemble = run.assembler(panel).on_windows(plan.config)
     shards = series_shards(panel, plan)
@@ -77,7 +80,7 @@ def write_forecasts(
         files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
         with Merger(files, path) as merger:
             for i in ranks.claims(len(shards)):
-                if not _is_whole(files[i]):
+                if _shard(files[i]) is None:
                     _write_shard(files[i], shard_frame(network, assemble, plan, shards[i], run.least))
                 if ranks.is_first:
                     merger.take()
@@ -130,6 +133,7 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, sil
 
 def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> WindowPlan:
     """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
+    panel.require_verified()
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
     end = _last_time(panel) if end is None else end
     begin = end if first is None else begin
@@ -213,6 +217,7 @@ def rows_frame(
     panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
 ) -> pl.DataFrame:
     """One row a series, cutoff and horizon, with the panel's names for id and time."""
+    require_finite(panel, series, cutoff, values)
     horizon = values.shape[1]
     times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
     columns = {
@@ -226,9 +231,22 @@ def rows_frame(
     )
 
 
+def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:
+    """Raise if a forecast is NaN or infinite: no such value becomes part of a frame."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+    if bad.size:
+        at = slice(int(bad[0]), int(bad[0]) + 1)
+        raise NonFiniteError(
+            f"{bad.size} of {len(values)} forecasts are not finite",
+            "look for extreme values in its history, and train again if there are none",
+            series=panel.ids[int(series[at][0])].as_py(),
+            time=show_time(int(panel.times_at(series[at], cutoff[at], 1)[0, 0])),
+        )
+
+
 def _key(run: Run, panel: Panel, plan: WindowPlan) -> str:
     """What the shards depend on: shards of another model, panel or span are never taken for these."""
-    digest = hashlib.sha256((run.folder / "model.safetensors").read_bytes())
+    digest = hashlib.sha256(run.weights_digest.encode())
     for part in (run.facts, run.config.model_dump(mode="json"), plan.config.model_dump(mode="json"), panel.fingerprint):
         digest.update(json.dumps(part, sort_keys=True).encode())
     for array in (plan.series, plan.first_fct, plan.last_fct):
@@ -243,21 +261,21 @@ def _write_shard(file: Path, frame: pl.DataFrame) -> None:
         raise cannot_write(file, error) from error
     packed = io.BytesIO()
     frame.write_ipc(packed, compat_level=pl.CompatLevel.oldest())
-    write_file(file, packed.getvalue(), lasting=False)  # after a crash of the machine it is made again
+    content = packed.getvalue()
+    digest = hashlib.sha256(content).digest()
+    write_file(file, content + digest, lasting=False)  # after a crash of the machine it is made again
 
 
-def _is_whole(file: Path) -> bool:
-    """Is it there, to its last byte? An Arrow file ends with a list of its parts."""
+def _shard(file: Path) -> pa.Table | None:
+    """The rows of a shard that is there, to its last byte; a digest of them comes at the end."""
     try:
-        _shard(file)
-    except (OSError, pa.ArrowInvalid):
-        return False
-    return True
-
-
-def _shard(file: Path) -> pa.Table:
-    with pa.memory_map(str(file)) as source:
-        return pa.ipc.open_file(source).read_all()
+        content = memoryview(ArtifactFolder(file.parent, "it is made again").read(file.name))
+        digest = hashlib.sha256(content[:-DIGEST_SIZE]).digest()
+        if len(content) < DIGEST_SIZE or content[-DIGEST_SIZE:] != digest:
+            return None
+        return pa.ipc.open_file(pa.py_buffer(content[:-DIGEST_SIZE])).read_all()
+    except (ArtifactError, OSError, pa.ArrowInvalid):
+        return None
 
 
 class Merger:
@@ -280,8 +298,7 @@ class Merger:
     def take(self) -> None:
         """Those that are there, up to the first that is not."""
         try:
-            while self.num_taken < len(self.files) and _is_whole(self.files[self.num_taken]):
-                table = _shard(self.files[self.num_taken])
+            while self.num_taken < len(self.files) and (table := _shard(self.files[self.num_taken])) is not None:
                 if self.writer is None:
                     repeated = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
                     self.writer = pq.ParquetWriter(self.draft, table.schema, use_dictionary=repeated)  # type: ignore[arg-type]

@@ -1,13 +1,12 @@
 """Checkpoints: a safetensors file with everything that training needs to go on, and a JSON file that vouches for it.
 
     checkpoints/00003-000001200.safetensors    epoch and step: weights, optimiser, averages, best weights
-    checkpoints/00003-000001200.json           where training stood, and the tensors' digest
+    checkpoints/00003-000001200.json           where training stood, and the tensors' digest; sealed by its own
 
 The JSON file comes last, so that a checkpoint exists once it does. Older checkpoints go when a newer one is complete.
 """
 
-import hashlib
-import json
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,11 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mqcast.artifact import ArtifactFolder, entry_of, seal
 from mqcast.durable import cannot_write, write_file
+from mqcast.errors import ArtifactError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 NUM_KEPT = 2
 
 
@@ -43,9 +44,9 @@ class Checkpoints:
         except OSError as error:
             raise cannot_write(self.folder, error) from error
         packed = safetensors.torch.save({key: t.detach().cpu().contiguous() for key, t in tensors.items()})
-        vouch = {"format_version": FORMAT_VERSION, "sha256": _digest(packed), "state": state}
+        vouch = {"format_version": FORMAT_VERSION, "tensors": entry_of(packed), "state": state}
         write_file(self.folder / f"{name}.safetensors", packed)
-        write_file(self.folder / f"{name}.json", json.dumps(vouch, indent=1))
+        write_file(self.folder / f"{name}.json", seal(vouch))
         self._tidy(name)
 
     def newest(self, on_message: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
@@ -59,15 +60,16 @@ class Checkpoints:
 
     def _read(self, path: Path) -> Checkpoint | str:
         """A checkpoint, or what is wrong with it."""
+        files = ArtifactFolder(self.folder, "an older one will do")
         try:
-            vouch = json.loads(path.read_text(encoding="utf-8"))
+            vouch = files.read_sealed(path.name)
             if vouch["format_version"] != FORMAT_VERSION:
                 return f"format {vouch['format_version']}, this mqcast reads {FORMAT_VERSION}"
-            packed = path.with_suffix(".safetensors").read_bytes()
-            if vouch["sha256"] != _digest(packed):
+            packed = files.read(f"{path.stem}.safetensors", vouch["tensors"]["size"])
+            if vouch["tensors"] != entry_of(packed):
                 return "its tensors are not those that were saved"
             return Checkpoint(path.stem, safetensors.torch.load(packed), vouch["state"])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (ArtifactError, ValueError, KeyError, TypeError, SafetensorError) as error:
             return f"{type(error).__name__}: {error}"
 
     def _tidy(self, newest: str) -> None:
@@ -75,8 +77,5 @@ class Checkpoints:
         kept = sorted(path.stem for path in self.folder.glob("[0-9]*.json") if path.stem <= newest)[-NUM_KEPT:]
         for path in [*self.folder.glob("[0-9]*"), *self.folder.glob(".*.part")]:
             if path.stem not in kept:
-                path.unlink(missing_ok=True)
-
-
-def _digest(packed: bytes) -> str:
-    return hashlib.sha256(packed).hexdigest()
+                with contextlib.suppress(OSError):  # what cannot be removed does no harm
+                    path.unlink(missing_ok=True)

@@ -93,6 +93,7 @@ class Training:
         listeners: tuple[Listener, ...] = (),
         start_from: Run | None = None,
     ):
+        panel.require_verified()
         self.panel, self.config, self.ranks, self.start_from = panel, config, ranks, start_from
         self.listeners = listeners if ranks.is_first else ()
         train, valid = training_spans(panel, config)
@@ -132,6 +133,7 @@ class Training:
         with ExitStack() as stack:
             if self.ranks.is_first:
                 stack.enter_context(locked(self.run.folder, "training in"))
+                self.run.begin_training()
                 metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
                 self.metrics = stack.enter_context(closing(metrics))
             self._tell(Begin(self.state.step, self.total_steps))

@@ -19,7 +19,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mqcast.artifact import ArtifactFolder, open_to_append
 from mqcast.config import RunConfig
+from mqcast.durable import cannot_write
 from mqcast.errors import ConfigError
 
 logger = logging.getLogger("mqcast.train")
@@ -75,20 +77,26 @@ class MetricsFile:
     """`metrics.jsonl`: every `log_every`-th step and every epoch, a line each; on resuming, nothing comes twice."""
 
     def __init__(self, path: Path, log_every: int, size: int = 0):
-        self.log_every = log_every
-        self.file = path.open("ab")
+        self.path, self.log_every = path, log_every
+        self.file = open_to_append(path)
         self.file.seek(self.file.truncate(size))
 
     def __call__(self, record: Record) -> None:
         if isinstance(record, Epoch) or (isinstance(record, Step) and record.step % self.log_every == 0):
             line = {"record": type(record).__name__.lower()} | asdict(record)
-            self.file.write(json.dumps(line).encode() + b"\n")
-            self.file.flush()
+            try:
+                self.file.write(json.dumps(line).encode() + b"\n")
+                self.file.flush()
+            except OSError as error:
+                raise cannot_write(self.path, error) from error
 
     def sync(self) -> int:
         """Make it durable; its size."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        try:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
         return self.file.tell()
 
     def close(self) -> None:
@@ -97,8 +105,13 @@ class MetricsFile:
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The lines of a metrics file; a last line that is cut off is left out."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    path = Path(path)
+    files = ArtifactFolder(path.parent, "restore it, or train again")
+    lines = files.read(path.name).split(b"\n")[:-1]
+    try:
+        return [json.loads(line.decode()) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise files.damaged(path.name, error) from None
 
 
 class LogLines:

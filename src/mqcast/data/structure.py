@@ -1,0 +1,105 @@
+"""What a panel's arrays must be like before anything indexes by them: types, shapes, offsets that rise."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from mqcast.data.schema import Role, Schema
+from mqcast.data.writer import Encoding
+
+ROLES: dict[Role, str] = {"past": "past", "known": "known", "static": "static", "events": "event"}
+FARTHEST = 2**56  # microseconds or steps from 1970: some 2,000 years
+
+
+def check_structure(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless the arrays fit each other and the schema; reads what there is one of a series."""
+    schema = encoding.schema
+    wanted = {"offsets", "id_offsets", "id_bytes", "first_step", "last_observed", "target", "event_times"}
+    wanted |= {f"{block}_{kind}" for block in ROLES.values() for kind in ("number", "category")}
+    if missing := sorted(wanted - set(arrays)):
+        raise ValueError(f"no {', '.join(missing)}")
+    num_series, num_rows, num_events = len(arrays["offsets"]) - 1, len(arrays["target"]), len(arrays["event_times"])
+    if num_series < 1:
+        raise ValueError("no series")
+    _require(arrays, "target", (num_rows,), np.float32)
+    _require(arrays, "offsets", (num_series + 1,), np.int64)
+    _require(arrays, "id_offsets", (num_series + 1,), np.int64)
+    _require(arrays, "id_bytes", (len(arrays["id_bytes"]),), np.uint8)
+    _require(arrays, "event_times", (num_events,), np.int64)
+    for name in ("first_step", "last_observed"):
+        _require(arrays, name, (num_series,), np.int64)
+    for name, dtype in (("steps", np.int32), ("times", np.int64)):
+        if name in arrays:
+            _require(arrays, name, (num_rows,), dtype)
+    if ("times" in arrays) != (schema.time_grid == "rows"):
+        raise ValueError("times of rows, where the schema has a calendar, or none, where it has not")
+    _check_blocks(schema, arrays, {"past": num_rows, "known": num_rows, "static": num_series, "events": num_events})
+    _check_offsets("offsets", arrays["offsets"], num_rows, 1)
+    _check_offsets("id_offsets", arrays["id_offsets"], len(arrays["id_bytes"]), 0)
+    _check_steps(arrays)
+
+
+def texts(offsets: np.ndarray, text: np.ndarray) -> pa.LargeStringArray:
+    """Names as Arrow has them, of offsets into their bytes; raises ValueError where those are not what they seem."""
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or not offsets.size or text.ndim != 1 or text.dtype != np.uint8:
+        raise ValueError("offsets and bytes of names have other types")
+    _check_offsets("offsets of names", offsets, text.size, 0)
+    buffers = (pa.py_buffer(np.ascontiguousarray(part)) for part in (offsets, text))
+    found = pa.LargeStringArray.from_buffers(offsets.size - 1, *buffers)
+    found.validate(full=True)  # also that it is UTF-8
+    return found
+
+
+def check_scalers(arrays: Mapping[str, np.ndarray], encoding: Encoding) -> None:
+    """Raise ValueError unless the fitted transforms have the shapes and ranges that a panel of this encoding needs."""
+    num_series = len(arrays["target.id_offsets"]) - 1
+    for name in ("target.loc", "target.scale"):
+        _require(arrays, name, (num_series,), np.float64)
+        if np.isinf(arrays[name]).any():
+            raise ValueError(f"{name} is infinite")
+    if (arrays["target.scale"] <= 0).any():
+        raise ValueError("target.scale is not positive")
+    if not np.isfinite(arrays["target.default"]).all():
+        raise ValueError("target.default is not finite")
+    for role, block in ROLES.items():
+        width = len(encoding.schema.numbers(role))
+        for part in ("loc", "scale"):
+            _require(arrays, name := f"number.{block}.{part}", (width,), np.float64)
+            if not np.isfinite(arrays[name]).all() or (part == "scale" and (arrays[name] <= 0).any()):
+                raise ValueError(f"{name} is out of range")
+        for i, column in enumerate(encoding.schema.categories(role)):
+            num_codes = len(encoding.vocabularies[column]) + 1
+            _require(arrays, name := f"category.{block}.{i}", (num_codes,), np.int64)
+            if arrays[name].min() < 0 or arrays[name].max() >= num_codes:
+                raise ValueError(f"{name} is out of range")
+
+
+def _require(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: type) -> None:
+    array = arrays[name]
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"{name} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
+
+
+def _check_blocks(schema: Schema, arrays: Mapping[str, np.ndarray], lengths: dict[Role, int]) -> None:
+    for role, block in ROLES.items():
+        numbers, codes = schema.numbers(role), schema.categories(role)
+        _require(arrays, f"{block}_number", (lengths[role], len(numbers)), np.float32)
+        found = arrays[f"{block}_category"]
+        if found.shape != (lengths[role], len(codes)) or found.dtype.kind not in "iu":
+            raise ValueError(f"{block}_category is {found.dtype}{found.shape}, for {len(codes)} columns")
+
+
+def _check_offsets(name: str, offsets: np.ndarray, end: int, least: int) -> None:
+    if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1] + least).any():
+        raise ValueError(f"{name} do not rise from 0 to {end}")
+
+
+def _check_steps(arrays: Mapping[str, np.ndarray]) -> None:
+    """Where each series begins and was last observed, and what its last row says, lie on a line of time."""
+    first, last, ends = arrays["first_step"], arrays["last_observed"], arrays["offsets"][1:] - 1
+    length = arrays["steps"][ends].astype(np.int64) if "steps" in arrays else np.diff(arrays["offsets"]) - 1
+    if (np.abs(first) > FARTHEST).any():
+        raise ValueError("first_step is out of range")
+    if (length < 0).any() or (last < first - 1).any() or (last > first + length).any():
+        raise ValueError("last_observed is outside its series")
