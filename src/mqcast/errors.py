@@ -22,6 +22,8 @@
     ├── ArtifactError            a folder on disk is not what it should be
     ├── TrainingError            a loss or gradient that is not finite
     ├── KernelError              arguments that the compiled kernels cannot take: a bug of mqcast's
+=======
+    ├── CheckError               a forecaster does not keep what mqcast.checks promises
     ├── PeerLostError            a process that worked with this one is gone
     └── Interrupted              training was asked to stop; it is saved
 
@@ -192,6 +194,10 @@ class KernelError(MqcastError, ValueError):
 
     def __init__(self, problem: str):
         super().__init__(f"{problem}; MQCAST_KERNELS=off goes without the kernels; please report this")
+
+
+class CheckError(MqcastError, AssertionError):
+    """A forecaster fails a check of `mqcast.checks`."""
 
 
 class PeerLostError(MqcastError):

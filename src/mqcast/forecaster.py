@@ -51,6 +51,8 @@ class Forecaster:
     folder      where the run is written, to be resumed or looked at; left out: a temporary one
     """
 
+    batch_tolerance = 1e-5  # of a series' size: sums in float32 depend on how many series are in a batch
+
     def __init__(
         self,
         model: str = "mqt",

@@ -1,0 +1,225 @@
+"""The data of the checks: rows to forecast from, and the ways in which checks change them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.data.dress import Dress
+from mqcast.data.frames import frames_of
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema
+from mqcast.data.source import open_source
+from mqcast.errors import DataError
+
+UNSEEN_CATEGORY = "never seen before"
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Long rows by id and time, tables of series and of dates where they stand apart, and what the columns mean."""
+
+    rows: pl.DataFrame
+    schema: Schema
+    static: pl.DataFrame | None = None
+    events: pl.DataFrame | None = None
+    dress: Dress = field(default_factory=Dress)
+
+    @classmethod
+    def of_frame(cls, frame: Any, schema: Schema, static: Any = None, events: Any = None) -> "Data":
+        """A user's frame; the checks give it back in the user's own library and types."""
+        rows = _table(frame).with_columns(pl.col(schema.target).cast(pl.Float64).fill_nan(None))
+        rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(schema.id, schema.time)
+        dress = Dress.of(frame, schema.id, schema.time)
+        tables = {"static": static, "events": events}
+        return cls(rows, schema, **{name: _table(t) for name, t in tables.items() if t is not None}, dress=dress)
+
+    @classmethod
+    def of_panel(cls, panel: Panel, dress: Dress | None = None) -> "Data":
+        frames = frames_of(panel)
+        return cls(frames.rows, panel.schema, frames.static, frames.events, dress or Dress())
+
+    # -- what is in it -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The same, through the gate: it says what is wrong with the data, and which dates follow each other."""
+        return Panel.from_frame(self.rows, self.schema, self.static, self.events)
+
+    @cached_property
+    def ids(self) -> list[Any]:
+        return self.rows[self.schema.id].unique(maintain_order=True).to_list()
+
+    @cached_property
+    def observed_dates(self) -> list[Any]:
+        """The dates of which some series has a target, rising."""
+        return self.rows.filter(self._is_observed)[self.schema.time].unique().sort().to_list()
+
+    @property
+    def _is_observed(self) -> pl.Expr:
+        target = pl.col(self.schema.target)
+        flag = self.schema.observed
+        return target.is_not_null() & pl.col(flag).cast(pl.Boolean) if flag else target.is_not_null()
+
+    @cached_property
+    def ending_last(self) -> list[Any]:
+        """The series that were observed at the last date of all."""
+        last = pl.col(self.schema.time) == self.observed_dates[-1]
+        return self.rows.filter(self._is_observed & last)[self.schema.id].to_list()
+
+    @cached_property
+    def largest(self) -> dict[str, float]:
+        """By series, as text: the largest value without its sign; 0 where nothing was observed."""
+        of_series = self.rows.group_by(self.schema.id).agg(
+            pl.col(self.schema.target).filter(self._is_observed).abs().max().fill_null(0.0)
+        )
+        return {str(name): float(value) for name, value in of_series.iter_rows()}
+
+    @cached_property
+    def is_never_negative(self) -> bool:
+        least: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
+        return least is not None and least >= 0
+
+    @cached_property
+    def new_id(self) -> Any:
+        """An id that no series has."""
+        return max(self.ids) + 1 if isinstance(self.ids[0], int) else f"not {max(self.ids)}"
+
+    @property
+    def needs_plan(self) -> bool:
+        """Do the columns have to reach beyond the cutoff?"""
+        return bool(self.schema.known) or (bool(self.schema.events) and self.events is None)
+
+    def with_plan(self, horizon: int) -> "Data":
+        """The same, or as of an earlier date where columns that are known ahead end before the horizon does."""
+        panel = self.panel  # what is wrong with the data is told now
+        try:
+            panel.require_future(horizon, np.full(panel.num_series, panel.last_observed.max()))
+        except DataError:
+            if len(self.observed_dates) <= horizon:
+                raise
+            return self.until(self.observed_dates[-1 - horizon], horizon)
+        return self
+
+    # -- on its way out ------------------------------------------------------------------------------------------------
+
+    def frame(self) -> Any:
+        """The rows in the user's library, as a frame of its own that nobody else has."""
+        return self.dress.wear(self.rows.clone(), self.schema.id)
+
+    # -- other data ----------------------------------------------------------------------------------------------------
+
+    def with_rows(self, rows: pl.DataFrame) -> "Data":
+        return replace(self, rows=rows)
+
+    def shuffled(self, seed: int = 0) -> "Data":
+        """The same rows and columns in another order."""
+        rows = self.rows.sample(fraction=1, shuffle=True, seed=seed)
+        return self.with_rows(rows.select(rows.columns[::-1]))
+
+    def only(self, ids: Sequence[Any]) -> "Data":
+        return self.with_rows(self.rows.filter(pl.col(self.schema.id).is_in(list(ids))))
+
+    def until(self, cutoff: Any, horizon: int) -> "Data":
+        """What was known at a date: no target and nothing observed after it, and the plan of `horizon` steps."""
+        time = pl.col(self.schema.time)
+        if not self.needs_plan:
+            return self.with_rows(self.rows.filter(time <= cutoff))
+        later = self.rows.filter(time > cutoff)[self.schema.time].unique().sort()
+        rows = self.rows.filter(time <= later[min(horizon, len(later)) - 1]) if len(later) else self.rows
+        unknown = [self.schema.target, *self.schema.past]
+        hidden = [pl.when(time <= cutoff).then(name).alias(name) for name in unknown]
+        if flag := self.schema.observed:
+            kind = rows.schema[flag]
+            hidden.append(pl.when(time <= cutoff).then(flag).otherwise(pl.lit(0).cast(kind)).alias(flag))
+        return self.with_rows(rows.with_columns(hidden))
+
+    def sold_later(self, cutoff: Any, times: float, plus: float) -> "Data":
+        """Other targets, and other values of what is observed, after a date."""
+        later = pl.col(self.schema.time) > cutoff
+        names = [name for name in (self.schema.target, *self.schema.past) if self.rows.schema[name].is_numeric()]
+        other = [
+            pl.when(later).then(pl.col(name).cast(pl.Float64) * times + plus).otherwise(name).alias(name)
+            for name in names
+        ]
+        return self.with_rows(self.rows.with_columns(other))
+
+    def grown(self, num_steps: int) -> "Data":
+        """The same data some steps later: what was to come has been sold, and further rows have come."""
+        schema, panel = self.schema, self.panel
+        sold = pl.col(schema.target)
+        last = pl.col(schema.time) > self.observed_dates[-1]
+        filled = self.rows.with_columns(pl.when(last).then(sold.mean()).otherwise(sold).alias(schema.target))
+        dates = panel.times_at(np.arange(panel.num_series), panel.last_step + 1, num_steps)
+        index = {name: i for i, name in enumerate(panel.ids.to_pylist())}
+        parts = [filled]
+        for (name,), rows in filled.group_by(schema.id, maintain_order=True):
+            copied = rows.tail(num_steps)
+            times = panel.axis.dates(dates[index[str(name)], : len(copied)])
+            parts.append(copied.with_columns(times.cast(rows.schema[schema.time]).alias(schema.time)))
+        return self.with_rows(pl.concat(parts).sort(schema.id, schema.time))
+
+    def joined_by_newcomer(self, cutoff: Any) -> "Data":
+        """With a series that begins after a date, of categories that nobody had before."""
+        schema = self.schema
+        first = self.ids[0]
+        own = pl.col(schema.id) == first
+        texts = [
+            c for c in (*schema.static, *schema.past) if c in self.rows.columns and self.rows.schema[c] == pl.String
+        ]
+        other = [pl.lit(UNSEEN_CATEGORY).alias(c) for c in texts] + [_same_type(self.new_id, self.rows, schema.id)]
+        rows = self.rows.filter(own & (pl.col(schema.time) > cutoff)).with_columns(other)
+        return replace(self.with_rows(pl.concat([self.rows, rows])), static=self._static_with(self.new_id, first))
+
+    def joined_by_young(self, num_observed: int) -> "Data":
+        """With a series whose last dates alone are there, so many of them observed."""
+        schema, first = self.schema, self.ending_last[0]
+        begins = self.observed_dates[-max(num_observed, 1)]
+        rows = self.rows.filter((pl.col(schema.id) == first) & (pl.col(schema.time) >= begins))
+        rows = rows.with_columns(_same_type(self.new_id, rows, schema.id))
+        if num_observed == 0:
+            rows = rows.with_columns(pl.lit(None, rows.schema[schema.target]).alias(schema.target))
+        return replace(self.with_rows(pl.concat([self.rows, rows])), static=self._static_with(self.new_id, first))
+
+    def _static_with(self, name: Any, like: Any) -> pl.DataFrame | None:
+        """The table of series with one more, of categories that are new or another's."""
+        if self.static is None:
+            return None
+        row = self.static.filter(pl.col(self.schema.id) == like)
+        return pl.concat([self.static, row.with_columns(_same_type(name, row, self.schema.id))])
+
+    def with_gaps(self, share: float, seed: int = 0) -> "Data":
+        """With some targets missing, but no series' first or last."""
+        schema, rng = self.schema, np.random.default_rng(seed)
+        number = pl.int_range(pl.len()).over(schema.id)
+        inner = (number > 0) & (pl.col(schema.time) < self.observed_dates[-1])
+        drawn = pl.Series(rng.random(len(self.rows)) < share)
+        return self.with_rows(
+            self.rows.with_columns(pl.when(~(drawn & inner)).then(schema.target).alias(schema.target))
+        )
+
+    def paused(self, name: Any, first: Any, last: Any) -> "Data":
+        """With one series not observed between two dates."""
+        schema = self.schema
+        within = (pl.col(schema.id) == name) & pl.col(schema.time).is_between(first, last)
+        return self.with_rows(self.rows.with_columns(pl.when(~within).then(schema.target).alias(schema.target)))
+
+    def constant(self, levels: dict[Any, float]) -> "Data":
+        """With some series at one level all the time."""
+        target, id = pl.col(self.schema.target), pl.col(self.schema.id)
+        value = target
+        for name, level in levels.items():
+            value = pl.when((id == name) & target.is_not_null()).then(pl.lit(level)).otherwise(value)
+        return self.with_rows(self.rows.with_columns(value.alias(self.schema.target)))
+
+
+def _same_type(value: Any, like: pl.DataFrame, column: str) -> pl.Expr:
+    return pl.lit(value).cast(like.schema[column]).alias(column)
+
+
+def _table(frame: Any) -> pl.DataFrame:
+    source = open_source(frame)
+    return pl.DataFrame({name: pl.Series(name, source.column(name)) for name in source.names})

@@ -1,0 +1,135 @@
+"""Checks of the forecasts themselves: shape, finite values, order of the quantiles, size."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast.checks.battery import check
+from mqcast.checks.candidate import Candidate, FailedError, NotApplicableError, difference
+from mqcast.checks.data import Data
+
+MOST_TIMES = 100  # a forecast is at most so many times what the series has sold at most
+
+
+@check
+def output_has_the_right_shape(candidate: Candidate) -> str:
+    """Every series is forecast once for each step of the horizon, from its last observation, on the right dates."""
+    try:
+        found = candidate.forecasts
+    except NotApplicableError as error:
+        raise FailedError(str(error)) from None
+    schema, wanted = candidate.data.schema, _right_dates(candidate.data, candidate.horizon)
+    keys = [schema.id, "cutoff", schema.time, "horizon"]
+    latest = found.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
+    if doubled := len(latest) - len(latest.unique()):
+        raise FailedError(f"{doubled} rows stand there twice")
+    if absent := sorted(set(wanted[schema.id]) - set(found[schema.id])):
+        raise FailedError(f"{len(absent)} of {wanted[schema.id].n_unique()} series are not forecast ({absent[0]!r})")
+    if len(short := wanted.join(latest, on=[schema.id, "horizon"], how="anti")):
+        raise FailedError(f"series {short[0, schema.id]!r} is not forecast {short[0, 'horizon']} steps ahead")
+    if len(wrong := wanted.join(latest, on=keys, how="anti")):
+        row = wrong.row(0, named=True)
+        given = latest.filter(pl.col(schema.id) == row[schema.id], pl.col("horizon") == row["horizon"])
+        raise FailedError(
+            f"series {row[schema.id]!r}, {row['horizon']} ahead: from {given[0, 'cutoff']} of {given[0, schema.time]}, "
+            f"not from {row['cutoff']} of {row[schema.time]}"
+        )
+    if len(strange := latest.join(wanted, on=keys, how="anti")):
+        raise FailedError(f"{len(strange)} rows too many, such as {strange.row(0)}")
+    return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(found.columns) - 4} levels"
+
+
+def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
+    """The rows that forecasts from the last observation of all have, but for their quantiles."""
+    panel, schema = data.panel, data.schema
+    index = np.array([panel.index_of(name) for name in data.ending_last])
+    times = panel.times_at(index, panel.last_observed[index], horizon + 1)
+    rows: dict[str, Any] = {
+        schema.id: np.repeat([str(name) for name in data.ending_last], horizon),
+        "cutoff": panel.axis.dates(np.repeat(times[:, 0], horizon)),
+        schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
+        "horizon": np.tile(np.arange(1, horizon + 1), len(index)),
+    }
+    return pl.DataFrame(rows)
+
+
+@check
+def forecasts_are_finite(candidate: Candidate) -> str:
+    """Every quantile is a number: none is missing, none infinite."""
+    found = candidate.forecasts
+    bad = ~np.isfinite(candidate.levels(found))
+    if bad.any():
+        raise FailedError(f"{int(bad.sum())} of {bad.size} are not, such as {_place(found, bad)}")
+    return f"{bad.size} quantiles"
+
+
+@check
+def quantiles_do_not_cross(candidate: Candidate) -> str:
+    """A higher level has a quantile that is not lower."""
+    found = candidate.forecasts
+    values = candidate.levels(found)
+    if values.shape[1] < 2:
+        raise NotApplicableError("there is only one level")
+    crosses = values[:, 1:] < values[:, :-1]
+    if crosses.any():
+        raise FailedError(
+            f"{int(crosses.any(axis=1).sum())} of {len(found)} rows cross, such as {_place(found, crosses)}"
+        )
+    return f"{len(found)} rows of {values.shape[1]} levels"
+
+
+@check
+def forecasts_are_of_sane_size(candidate: Candidate) -> str:
+    """No forecast is beyond 100 times what its series, or a series that sold nothing its fellows, has sold at most."""
+    worst = 0.0
+    for data in (candidate.data, with_constant_series(candidate.data)):
+        try:
+            found = candidate.forecasts if data is candidate.data else candidate.forecast(data)
+        except NotApplicableError:
+            raise
+        except Exception:  # the checks of constant series tell it
+            continue
+        of_fellows = float(np.median([value for value in data.largest.values() if value > 0] or [1.0]))
+        bound = np.array([data.largest.get(name, 0.0) or of_fellows for name in found[data.schema.id]])
+        times = np.abs(np.nan_to_num(candidate.levels(found))) / bound[:, None]
+        if (times > MOST_TIMES).any():
+            raise FailedError(f"{times.max():.3g} times as much: {_place(found, times >= times.max())}")
+        worst = max(worst, float(times.max(initial=0)))
+    return f"at most {worst:.2g} times as much"
+
+
+@check
+def forecasts_are_not_negative(candidate: Candidate) -> str:
+    """Where nothing negative was ever observed, nothing negative is forecast."""
+    found = candidate.forecasts
+    if not candidate.data.is_never_negative:
+        raise NotApplicableError("the data have negative values")
+    negative = candidate.levels(found) < 0
+    if negative.any():
+        raise FailedError(f"{int(negative.sum())} of {negative.size} are, such as {_place(found, negative)}")
+    return f"{negative.size} quantiles"
+
+
+@check
+def same_input_gives_the_same_forecasts(candidate: Candidate) -> str:
+    """The same call gives the same forecasts, and so does the same training."""
+    first = candidate.forecasts
+    for how, again in candidate.repeated.items():
+        if problem := difference(first, again, candidate.tolerance):
+            raise FailedError(f"{how}: {problem}")
+    return f"equal when {' and '.join(candidate.repeated)}"
+
+
+def with_constant_series(data: Data) -> Data:
+    """Half of the series at one level: one at nothing, the others at what they have sold at most."""
+    ids = data.ids[: max(1, len(data.ids) // 2)]
+    return data.constant({name: 0.0 if i == 0 else data.largest[str(name)] for i, name in enumerate(ids)})
+
+
+def _place(found: pl.DataFrame, where: np.ndarray) -> str:
+    row, level = (int(axis[0]) for axis in np.nonzero(where))
+    values = found.row(row)
+    return (
+        f"{values[4 + level]:.6g} (series {values[0]!r} at {values[1]}, {values[3]} ahead, {found.columns[4 + level]})"
+    )
