@@ -22,10 +22,10 @@ from mqcast.levels import are_levels
 
 NONE = "none"  # TOML has no word for it
 MOST_TOLD = 3  # wrong settings in one message
-MOST_STEPS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # beyond what any network is trained with
+MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # beyond what any network is trained with
 LARGEST_SEED = 2**63 - 1
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Dilation = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
 LONGEST_NAME = 100  # that others are likened to
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
@@ -140,15 +140,15 @@ class ScalingConfig(Settings):
 class WindowConfig(Settings):
     """How a panel is cut into windows of many creation times."""
 
-    horizon: int = Field(ge=1, le=MOST_STEPS, description="steps ahead, H")
-    history: int = Field(ge=1, le=MOST_STEPS, description="steps of context before a window's first creation time")
-    num_fcts: int = Field(ge=1, le=MOST_STEPS, description="creation times in one window")
+    horizon: int = Field(ge=1, le=MOST_PERIODS, description="steps ahead, H")
+    history: int = Field(ge=1, le=MOST_PERIODS, description="steps of context before a window's first creation time")
+    num_fcts: int = Field(ge=1, le=MOST_PERIODS, description="creation times in one window")
     batch_size: int = Field(default=32, ge=1, le=MOST_WINDOWS, description="windows in a batch, over all ranks")
     min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
     reach: int = Field(
         default_factory=lambda given: given.get("horizon", 1) - 1,
         ge=0,
-        le=MOST_STEPS,
+        le=MOST_PERIODS,
         description="steps of calendar beyond both ends of a window, R; left out: horizon − 1",
     )
     aligned: bool = Field(default=True, description="windows of a batch share their dates")
@@ -206,7 +206,7 @@ class ModelConfig(Settings):
         default=None, max_length=MOST_LAYERS, description="left out: doubling, and summing to horizon − 1"
     )
     lookback: int = Field(
-        default=52, ge=0, le=MOST_STEPS, description="L: steps before t that the attention blocks reach back to"
+        default=52, ge=0, le=MOST_PERIODS, description="L: steps before t that the attention blocks reach back to"
     )
     dropout: float = Field(default=0.15, ge=0, lt=1)
     static_encoding: Literal["embedding", "one_hot"] = "embedding"

@@ -9,15 +9,51 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.config import RunConfig, Settings
+from mqcast.arguments import levels_of, number, path_of, truth, whole_number
+from mqcast.config import LARGEST_SEED, MOST_PERIODS, RunConfig, Settings, nearest
 from mqcast.data.frequency import DAY, season_of
 from mqcast.data.panel import Panel
-from mqcast.errors import ConfigError
+from mqcast.data.schema import Schema
+from mqcast.errors import ConfigError, quoted
 
+SEASONAL_NAIVE = "seasonal-naive"
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, CLOSINGS, FAR_FROM_NONE = 1_000_000, 0.02, 20  # values looked at; share of zeros; the least of other days
+
+
+def check_params(
+    model: Any,
+    horizon: Any,
+    quantiles: Any,
+    schema: Any,
+    config: Any,
+    seed: Any,
+    max_steps: Any,
+    max_minutes: Any,
+    folder: Any,
+    device: Any,
+    verbose: Any,
+) -> None:
+    """Raise unless a Forecaster can be made of these."""
+    models = (*MODELS, SEASONAL_NAIVE)
+    if not isinstance(model, str) or model not in models:
+        raise ConfigError(f"model is {quoted(model)}{nearest(model, models)}; there are {', '.join(models)}")
+    whole_number("horizon", horizon, 1, MOST_PERIODS)
+    levels_of("quantiles", quantiles)
+    Schema.of(schema)
+    tables_of(config)
+    whole_number("seed", seed, 0, LARGEST_SEED)
+    truth("verbose", verbose)
+    if max_steps is not None:
+        whole_number("max_steps", max_steps)
+    if max_minutes is not None:
+        number("max_minutes", max_minutes, 0)
+    if folder is not None:
+        path_of("folder", folder)
+    if not isinstance(device, str):
+        raise ConfigError(f"device is {quoted(device)}; give 'auto', 'cpu', 'cuda' …")
 
 
 def settings_for(
@@ -80,6 +116,10 @@ def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict
         raise ConfigError(
             f"config is a {type(config).__name__}; give a TOML file, a RunConfig or a dictionary of tables"
         )
+    for table, said in config.items():
+        if not isinstance(said, Mapping) or not all(isinstance(name, str) for name in (table, *said)):
+            example = "{'train': {'seed': 1}}"
+            raise ConfigError(f"config: {table} is {quoted(said)}; give tables of settings: {example}")
     return dict(config)
 
 

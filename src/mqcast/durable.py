@@ -62,6 +62,16 @@ def write_file(path: Path, content: bytes | str, lasting: bool = True) -> None:
         raise
 
 
+def make_parent(path: Path) -> None:
+    """The folder that a file is to be written to; refused where the file itself is a folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise ArtifactError(f"cannot write {path}: it is a folder; name a file")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def cannot_write(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"cannot write {path}: {error.strerror or error}; free space or give write permission, then go on. "

@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from mqcast.arguments import levels_of, number, path_of, truth, whole_number
 from mqcast.artifact import ArtifactFolder, Manifest, entry_of
 from mqcast.config import RunConfig, nearest
 from mqcast.data.dress import Dress
@@ -20,11 +21,11 @@ from mqcast.data.frames import Frames, frames_of
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel, pack
 from mqcast.data.plan import gathered, with_future
-from mqcast.data.schema import Schema
+from mqcast.data.schema import Schema, refuse_taken
 from mqcast.data.windows import as_time
-from mqcast.defaults import MODELS, settings_for, tables_of
-from mqcast.durable import fsync, write_file
-from mqcast.errors import ArtifactError, ConfigError, DataError, NotFittedError
+from mqcast.defaults import SEASONAL_NAIVE, check_params, settings_for, tables_of
+from mqcast.durable import fsync, make_parent, write_file
+from mqcast.errors import ArtifactError, ConfigError, DataError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.levels import quantile_column
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from mqcast.report.plots import Plots
     from mqcast.report.sources import Sources
 
-SEASONAL_NAIVE = "seasonal-naive"
 FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
 FACTS, PANEL = "forecaster.json", "panel"
 
@@ -45,7 +45,7 @@ class Forecaster:
     model       "mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn" or "seasonal-naive"
     horizon     steps ahead
     quantiles   levels, rising
-    schema      what the columns mean; left out: unique_id, ds and y alone
+    schema      what the columns mean, a Schema or a dictionary of its arguments; left out: unique_id, ds and y alone
     config      settings that go before those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
     seed, max_steps, max_minutes   of training
     folder      where the run is written, to be resumed or looked at; left out: a temporary one
@@ -58,7 +58,7 @@ class Forecaster:
         model: str = "mqt",
         horizon: int = 13,
         quantiles: Sequence[float] = (0.5, 0.9),
-        schema: Schema | None = None,
+        schema: Schema | Mapping[str, Any] | None = None,
         *,
         config: RunConfig | Mapping[str, Any] | str | Path | None = None,
         seed: int = 0,
@@ -126,6 +126,9 @@ class Forecaster:
         settings of the network it keeps: fewer steps then bring it up to date with a longer frame.
         """
         self._check()
+        truth("resume", resume)
+        if start_from is not None and not isinstance(start_from, Forecaster):
+            raise ConfigError(f"start_from is {quoted(start_from)}; give a fitted Forecaster")
         panel, dress = self._read(frame, static, events, start_from)
         run, config = None, None
         if self.model != SEASONAL_NAIVE:
@@ -147,16 +150,23 @@ class Forecaster:
         return panel, Dress.of(frame, panel.schema.id, panel.schema.time)
 
     def _check(self) -> None:
-        models = (*MODELS, SEASONAL_NAIVE)
-        if self.model not in models:
-            raise ConfigError(
-                f"model is {self.model!r}{nearest(str(self.model), models)}; there are {', '.join(models)}"
-            )
-        if not isinstance(self.horizon, int | np.integer) or self.horizon < 1:
-            raise ConfigError(f"horizon is {self.horizon!r}; give a whole number of steps, 1 or more")
-        levels = tuple(self.quantiles)
-        if not levels or any(not 0 < level < 1 for level in levels) or list(levels) != sorted(set(levels)):
-            raise ConfigError(f"quantiles are {self.quantiles!r}; give levels between 0 and 1, rising: (0.1, 0.5, 0.9)")
+        """All arguments, before anything is read or trained."""
+        check_params(**self.get_params())
+        if self.model != SEASONAL_NAIVE:
+            from mqcast.train.distributed import pick_device
+
+            pick_device(self.device)
+
+    @property
+    def _levels(self) -> tuple[float, ...]:
+        return levels_of("quantiles", self.quantiles)
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """Seed, steps and minutes of training as plain numbers."""
+        most = {"max_steps": self.max_steps, "max_minutes": self.max_minutes}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in most.items()}
+        return {"seed": int(self.seed), **plain}
 
     def _settings(self, panel: Panel, until: Any = None, before: "Forecaster | None" = None) -> RunConfig:
         """Those that fit the panel, with the user's own; trained on targets up to a date if one is given.
@@ -169,7 +179,7 @@ class Forecaster:
             kept = before.config_.model_dump(include={"model", "window", "scaling"})
             kept["model"].pop("model")
             changes = kept | {name: {**kept.get(name, {}), **said} for name, said in changes.items()}
-        train = {"seed": self.seed, "max_steps": self.max_steps, "max_minutes": self.max_minutes}
+        train = self._limits
         if isinstance(changes.setdefault("train", {}), Mapping):
             changes["train"] = {
                 **changes["train"],
@@ -177,7 +187,7 @@ class Forecaster:
             }
         if until is not None:
             changes["split"] = {"train_until": until, "valid_until": until}
-        return settings_for(panel, self.model, int(self.horizon), tuple(self.quantiles), changes)
+        return settings_for(panel, self.model, int(self.horizon), self._levels, changes)
 
     def _new_folder(self) -> Path:
         if self.folder is not None:
@@ -241,7 +251,9 @@ class Forecaster:
         """
         ours, dress = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [quantile_column(level) for level in self.quantiles]
+        schema, levels = ours.schema, [quantile_column(level) for level in self._levels]
+        taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
+        refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
         keys = [schema.id, "cutoff", schema.time, "horizon"]
         mine, baselines = self._forecast(ours), self._forecast(theirs)
         if strange := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
@@ -271,6 +283,8 @@ class Forecaster:
         the last 3 horizons before the last sale. `evaluate` then judges what this found. A new frame needs no `fit`.
         """
         self._check()
+        if refit is not None:
+            whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, dress = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
         start, end = self._cutoffs(panel, start, end)
@@ -306,6 +320,7 @@ class Forecaster:
         """Write a page on the last backtest (made now if there is none), beside the same season of before."""
         from mqcast.report.write import write_sources
 
+        make_parent(path_of("path", path))  # before a backtest takes its time
         write_sources(path, self.plot.sources, f"{self.model}, {self.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
@@ -328,7 +343,7 @@ class Forecaster:
         panel, found, told = self._judged_, {self.model: self.backtest_}, {}
         if self.model != SEASONAL_NAIVE:
             cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-            levels, ends = tuple(self.quantiles), {"first": cutoffs.min(), "last": cutoffs.max()}
+            levels, ends = self._levels, {"first": cutoffs.min(), "last": cutoffs.max()}
             found[SEASONAL_NAIVE] = seasonal_naive(panel, int(self.horizon), levels, **ends)
             run, start, end = self.backtest_runs_[0]
             told[self.model] = trained(run, panel, start, end)
@@ -341,7 +356,14 @@ class Forecaster:
             raise ConfigError(f"{self.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         from mqcast.insight import attention
 
-        names = [ids] if isinstance(ids, str) or not isinstance(ids, Sequence) else list(ids)
+        schema = self.panel_.schema
+        refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
+        number("above", above, 0, 1, or_low=True)
+        names = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids)
+        if not names:
+            raise ConfigError("ids is empty; give the id of a series, or several")
+        for name in names:
+            self.panel_.index_of(name)
         found = []
         for name in names:
             found.append(attention(self.run_, self.panel_, [name], cutoff, cutoff, above))
@@ -365,16 +387,15 @@ class Forecaster:
     def save(self, path: str | Path) -> Path:
         """Write all that `load` needs to a new folder: settings, weights and the fitted data; nothing in it is code."""
         self._fitted()
-        path = Path(path)
+        path = path_of("path", path)
         if path.exists():
             raise ArtifactError(f"{path} exists already; name a new folder")
         facts = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "mqcast": __version__,
-            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": list(self.quantiles)}
-            | {"config": tables_of(self.config) or None}
-            | {name: getattr(self, name) for name in ("seed", "max_steps", "max_minutes")},
+            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": self._levels}
+            | {"config": tables_of(self.config) or None, **self._limits},
             "dress": self.dress_.facts(),
         }
         draft = path.with_name(f".{path.name}.part")
@@ -403,7 +424,7 @@ class Forecaster:
         """The forecaster that `save` wrote."""
         from mqcast.run import Run
 
-        path = Path(path)
+        path = path_of("path", path)
         if not (path / FACTS).exists():
             raise ArtifactError(f"no forecaster at {path}; write one with save")
         files = ArtifactFolder(path, "restore it, or save the forecaster again")
@@ -459,7 +480,7 @@ class Forecaster:
         if self.model == SEASONAL_NAIVE:
             from mqcast.forecast.baselines import seasonal_naive
 
-            return seasonal_naive(panel, int(self.horizon), tuple(self.quantiles), first=first, last=last)
+            return seasonal_naive(panel, int(self.horizon), self._levels, first=first, last=last)
         from mqcast.forecast.predict import forecast_frame
 
         run = run or self.run_
@@ -493,8 +514,6 @@ def _parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tu
     if refit is None:
         yield start, end
         return
-    if refit < 1:
-        raise ConfigError(f"refit is {refit}; give after how many cutoffs to train anew, 1 or more")
     axis = panel.axis
     first, last = (as_time(date, axis) for date in (start, end))
     longest = int(np.argmax(panel.last_step - panel.first_step))

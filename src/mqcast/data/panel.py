@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from mqcast.arguments import path_of
 from mqcast.config import nearest
 from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
 from mqcast.data.frame import read_frame
@@ -56,7 +57,7 @@ class Panel:
     def from_frame(
         cls,
         frame: Any,
-        schema: Schema | None = None,
+        schema: Schema | Mapping[str, Any] | None = None,
         static: Any = None,
         events: Any = None,
         *,
@@ -76,7 +77,7 @@ class Panel:
         if like is not None and not isinstance(like, Panel | Layout):
             raise ConfigError(f"like is a {type(like).__name__}; give a panel, for example Panel.open(folder)")
         layout = like.layout if isinstance(like, Panel) else like
-        schema = layout.schema if layout else (schema or Schema())
+        schema = layout.schema if layout else Schema.of(schema)
         check_regions(schema.holidays)
         encoding = layout.encoding if layout else None
         contents = read_frame(frame, schema, static, events, allocate=allocate, like=encoding, on_progress=on_progress)
@@ -93,7 +94,7 @@ class Panel:
 
         Sizes, shapes and offsets are checked now in any case; `verify` checks every byte.
         """
-        folder = Path(path)
+        folder = path_of("path", path)
         manifest = read_manifest(folder)
         try:
             layout, stored = Layout.from_description(manifest), StoredArrays(folder, manifest)
@@ -330,7 +331,7 @@ class Panel:
 def pack(
     frame: Any,
     path: str | Path,
-    schema: Schema | None = None,
+    schema: Schema | Mapping[str, Any] | None = None,
     static: Any = None,
     events: Any = None,
     *,
@@ -342,7 +343,7 @@ def pack(
     With `like`, its schema, categories and holidays are another panel's, so that a network trained on that reads it.
     `on_progress(rows written, rows in all)` is called now and then.
     """
-    folder = Path(path)
+    folder = path_of("path", path)
     with new_data_folder(folder) as data:
         panel = Panel._read(frame, schema, static, events, like, partial(allocate_file, data), on_progress)
         commit(folder, data, panel.arrays, panel.layout.description | {"fingerprint": panel.fingerprint})

@@ -36,18 +36,25 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
     rows = frames.rows
     zone = rows.schema[schema.time]
     plan = _plan(future, schema).with_columns(pl.col(schema.time).cast(zone))
-    last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias("__last"))
-    start = rows[schema.time].min() if last.is_empty() else last["__last"].max()
+    ends = _free_name("last sale", rows.columns)
+    last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
+    start = rows[schema.time].min() if last.is_empty() else last[ends].max()
     plan = plan.join(last, on=schema.id, how="left").filter(
-        (pl.col(schema.time) > pl.col("__last")).fill_null(pl.col(schema.time) > start)
+        (pl.col(schema.time) > pl.col(ends)).fill_null(pl.col(schema.time) > start)
     )
     if plan.is_empty():
         raise DataError("the future has no row after the last sale", "give dates after it", column=schema.time)
     planned = plan.select(schema.id).unique()
     past = rows.join(planned, on=schema.id, how="anti")
     kept = rows.join(planned, on=schema.id, how="semi").join(last, on=schema.id, how="left")
-    kept = kept.filter(pl.col(schema.time) <= pl.col("__last")).drop("__last")
-    return Frames(pl.concat([past, kept, plan.drop("__last")], how="diagonal_relaxed"), frames.static, frames.events)
+    kept = kept.filter(pl.col(schema.time) <= pl.col(ends)).drop(ends)
+    return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
+
+
+def _free_name(name: str, taken: list[str]) -> str:
+    while name in taken:
+        name += " "
+    return name
 
 
 def _plan(future: Any, schema: Schema) -> pl.DataFrame:

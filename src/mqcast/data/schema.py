@@ -1,16 +1,19 @@
 """Column roles and kinds: what each column of a user's frame means."""
 
-from typing import ClassVar, Literal
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from mqcast.config import Names, Settings, nearest
 from mqcast.data.frequency import Frequency
-from mqcast.errors import ColumnTypeError, MqcastError, SchemaError
+from mqcast.errors import ColumnTypeError, ConfigError, MqcastError, SchemaError, quoted
+from mqcast.levels import level_of
 
 Kind = Literal["number", "category", "flag"]
 Role = Literal["static", "past", "known", "events"]
+OF_FORECASTS = ("cutoff", "horizon")  # and q0.5 …: columns of every forecast
 ROLES: tuple[Role, ...] = ("static", "past", "known", "events")
 CALENDAR_FEATURES = (
     "minute_of_hour",
@@ -51,6 +54,18 @@ class Schema(Settings):
         default=None, description=f"of {', '.join(OF_THE_CALENDAR)} (cosines and sines); None: those that fit"
     )
 
+    @classmethod
+    def of(cls, schema: Any) -> "Schema":
+        """A schema, however it is given: itself, a dictionary of its arguments, or None for the default names."""
+        if isinstance(schema, Schema):
+            return schema
+        if schema is not None and not isinstance(schema, Mapping):
+            raise ConfigError(f"schema is {quoted(schema)}; give a Schema, or a dictionary of its arguments")
+        given = {} if schema is None else dict(schema)
+        if strange := [name for name in given if not isinstance(name, str)]:
+            raise SchemaError(f"schema has {quoted(strange[0])} for a name; name the arguments of Schema")
+        return cls(**given)
+
     @field_validator("freq")
     @classmethod
     def _freq_is_known(cls, freq: str | None) -> str | None:
@@ -73,6 +88,7 @@ class Schema(Settings):
                 again = f"twice in {role}" if seen[name] == role else f"both {seen[name]} and {role}"
                 raise ValueError(f"column {name!r} is {again}; give it one role, or copy it under another name")
             seen[name] = role
+        refuse_taken({"id": self.id, "time": self.time}, (), "every forecast")
         for name in self.kinds:
             if name not in self.covariates():
                 near = nearest(name, self.covariates())
@@ -102,6 +118,16 @@ class Schema(Settings):
             if role in ROLES:
                 kinds[name] = _kind(name, role, types[name], self.kinds.get(name))
         return self.replace(kinds=kinds)
+
+
+def refuse_taken(ours: Mapping[str, str], columns: Collection[str], where: str) -> None:
+    """Raise if an id or a time column is called as a column of the answers is: one would overwrite the other."""
+    for role, name in ours.items():
+        if name in OF_FORECASTS or name in columns or level_of(name) is not None:
+            raise SchemaError(
+                f"the {role} column is called {quoted(name)}, as a column of {where} is; rename yours, for example to "
+                f"'{'unique_id' if role == 'id' else 'ds'}'"
+            )
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -1,5 +1,6 @@
 """Where rows come from: a frame in memory or Parquet files, read as Arrow batches in original or in sorted order."""
 
+import contextlib
 import datetime as dt
 import json
 import tempfile
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqcast.arguments import path_of
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
 
@@ -211,7 +213,9 @@ class ParquetSource:
 
 
 def _parquet_files(path: str | Path) -> list[Path]:
-    place = Path(path).expanduser()
+    place = path_of("path", path)
+    with contextlib.suppress(RuntimeError):  # a home that there is not
+        place = place.expanduser()
     if place.is_dir():
         inside = [file for file in place.rglob("*") if file.suffix in PARQUET_ENDINGS and file.is_file()]
         hidden = [file for file in inside if any(part[0] in "._" for part in file.relative_to(place).parts)]
@@ -220,7 +224,10 @@ def _parquet_files(path: str | Path) -> list[Path]:
         fixed = place
         while has_magic(str(fixed)):
             fixed = fixed.parent
-        files = sorted(file for file in fixed.glob(str(place.relative_to(fixed))) if file.is_file())
+        try:
+            files = sorted(file for file in fixed.glob(str(place.relative_to(fixed))) if file.is_file())
+        except (ValueError, OSError) as error:
+            raise SourceError(f"no Parquet file at {path} ({_first_line(error)})", "correct the glob") from None
     else:
         files = [place] if place.is_file() else []
     if not files:

@@ -16,7 +16,7 @@ import numpy as np
 from mqcast.config import WindowConfig
 from mqcast.data.axis import TimeAxis, utc_times, wall_times
 from mqcast.data.panel import Panel
-from mqcast.errors import ConfigError, DataError
+from mqcast.errors import ConfigError, DataError, quoted
 
 NUM_EPOCHS_AT_MOST = 2**31  # a random stream of its own, beside those of the epochs
 NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
@@ -24,19 +24,19 @@ NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 
 def as_time(value: Any, axis: TimeAxis) -> int:
     """A date as the axis counts it: text, date, datetime, numpy or pandas timestamp."""
-    bad = ConfigError(f"{value!r} is not a date; write it as '2024-01-07' or give a datetime")
+    bad = ConfigError(f"{quoted(value)} is not a date; write it as '2024-01-07' or give a datetime")
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError:
             raise bad from None
-    if getattr(value, "tzinfo", None) is not None:
+    if not isinstance(value, dt.date | np.datetime64) or value != value:
+        raise bad
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
         if axis.zone is None:
             raise ConfigError(f"{value} has a time zone, the panel has none; leave the zone out")
         utc = np.array([value.astimezone(dt.UTC).replace(tzinfo=None)], "M8[us]").astype(np.int64)
         return int((utc if axis.in_utc else wall_times(utc, axis.zone))[0])
-    if not isinstance(value, dt.date | np.datetime64) or value != value:
-        raise bad
     time = np.array([value], "M8[us]").astype(np.int64)
     return int((utc_times(time, axis.zone) if axis.in_utc and axis.zone else time)[0])
 

@@ -22,6 +22,7 @@ from mqcast.errors import (
     MissingColumnError,
     MissingKeyError,
     TimeZoneError,
+    quoted,
 )
 
 ISO_DATE = r"^\s*\d{4}-\d{2}-\d{2}(?:[ T].*)?$"
@@ -35,7 +36,8 @@ def columns_of(frame: Any, wanted: Iterable[str], what: str, *optional: str) -> 
     for name in names:
         if name not in source.names:
             near = nearest(name, source.names)
-            hint = "reset_index() makes it a column" if name in source.index_names else f"there are {source.names}"
+            listed = ", ".join(map(repr, source.names))
+            hint = "reset_index() makes it a column" if name in source.index_names else f"there are {listed}"
             raise MissingColumnError(f"{what}: no column {name!r}{near}; {hint}")
     if source.num_rows == 0:
         raise EmptyFrameError(f"{what}: no row", "give at least one")
@@ -118,8 +120,8 @@ def same_clock(one: TimeAxis, other: TimeAxis, what: str, others: str) -> None:
 
 
 def one_of(name: str, value: Any, options: Any) -> None:
-    if value not in get_args(options):
-        raise ConfigError(f"{name} is {value!r}; give {' or '.join(map(repr, get_args(options)))}")
+    if not isinstance(value, str) or value not in get_args(options):
+        raise ConfigError(f"{name} is {quoted(value)}; give {' or '.join(map(repr, get_args(options)))}")
 
 
 def frequency_of(item: np.ndarray, time: np.ndarray) -> Frequency | None:

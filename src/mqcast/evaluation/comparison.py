@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from mqcast.arguments import whole_number
 from mqcast.config import nearest
 from mqcast.data.dress import Dress
 from mqcast.data.schema import Schema
@@ -84,9 +85,11 @@ def compare(
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)
-    if horizons is not None and horizons < 1:
-        raise ConfigError(f"horizons is {horizons}; give how many of the first leads count, 1 or more")
-    if baseline not in forecasts:
+    if horizons is not None:
+        whole_number("horizons", horizons)
+    if not isinstance(forecasts, Mapping):
+        raise ConfigError("forecasts is one frame; give {name: forecasts}")
+    if not isinstance(baseline, str) or baseline not in forecasts:
         raise ConfigError(f"there is no model {baseline!r}{nearest(baseline, list(forecasts))} to be the baseline")
     observed = read_actuals(actuals, names)
     scored = {model: scored_rows(frame, observed, names, missing) for model, frame in forecasts.items()}

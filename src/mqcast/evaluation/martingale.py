@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from mqcast.arguments import whole_number
 from mqcast.data.dress import Dress
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema
@@ -41,6 +42,7 @@ from mqcast.evaluation.trajectories import (
 from mqcast.evaluation.weights import weights_of
 
 TARGETS_AT_A_TIME = 2**12
+MOST_RESAMPLES = 1_000_000
 RESAMPLES_AT_A_TIME = 64
 INTERVAL = (2.5, 97.5)
 OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "turns"), ("mqc", "sqpc")
@@ -85,8 +87,8 @@ def volatility(
     Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
-    if not isinstance(resamples, int | np.integer) or resamples < 1:
-        raise ConfigError(f"resamples is {resamples!r}; give a whole number, 1 or more")
+    whole_number("resamples", resamples, 1, MOST_RESAMPLES)
+    whole_number("seed", seed, 0)
     table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
     one_of("zeros", zeros, Zeros)
     settings = {"zeros": zeros, "cdf": "function" if callable(cdf) else cdf, "leads": leads, "seed": seed}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast.arguments import names_of, whole_number
 from mqcast.config import nearest
 from mqcast.data.dress import Dress
 from mqcast.data.frequency import season_of
@@ -65,7 +66,9 @@ def evaluate(
     Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
     names = Names.of(schema, id=id, time=time, target=target)
-    by = (by,) if isinstance(by, str) else tuple(by)
+    by = names_of("by", by)
+    if season is not None:
+        whole_number("season", season)
     models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
     if not models:
         raise ConfigError("there is no model; give {name: forecasts}")
@@ -84,7 +87,7 @@ def evaluate(
             lead = ({"model": model} if taken["model"] else {}) | ({"slice": name} if chosen else {})
             found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
     warn_of(verdicts)
-    return dress.wear(pl.concat(found, how="diagonal_relaxed"), names.id)
+    return dress.wear(pl.concat(found, how="diagonal_relaxed"), names.id if names.id in by else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +183,8 @@ def _metrics(scored: Scored, keys: list[_Group], where: np.ndarray | None, scale
         metrics["bias"] = ratio(total(error), number)
         metrics["mase"] = ratio(total(np.nan_to_num(np.abs(error) / scale)), total(~np.isnan(scale)))
     metrics["sql"] = ratio(total(np.nan_to_num(scaled / scale)), total(~np.isnan(scale)))
+    if clash := [name for name in labels if name in metrics]:
+        raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
     table = pl.DataFrame(labels | {name: pl.Series(values) for name, values in metrics.items()})
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
@@ -220,8 +225,6 @@ class _Scales:
     """The mean seasonal difference |y_t - y_{t-m}| of each series up to a cutoff."""
 
     def __init__(self, actuals: Actuals, season: int | None):
-        if season is not None and (not isinstance(season, int | np.integer) or season < 1):
-            raise ConfigError(f"season is {season!r}; give a whole number of steps, 1 or more")
         steps = season or (season_of(actuals.frequency) if actuals.frequency else 1)
         self.actuals = actuals
         row = actuals.find(actuals.ids, actuals.item, actuals.before(actuals.time, steps))

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from mqcast.data.schema import Schema
+from mqcast.arguments import number, whole_number
+from mqcast.data.schema import Schema, refuse_taken
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
@@ -15,6 +16,10 @@ from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, ne
 
 Rank = Literal["excess", "units"]
 Per = Literal["target", "item"]
+OUTPUTS = (
+    *("excess", "back_and_forth", "moved", "turns", "first", "last", "lowest", "highest", "actual", "largest"),
+    *("revised_at", "forecasts", "targets"),
+)
 RANKINGS = {"excess": "excess", "units": "back_and_forth"}
 
 
@@ -48,9 +53,11 @@ def exceptions(
     """
     one_of("rank", rank, Rank)
     one_of("per", per, Per)
-    if top is not None and top < 1:
-        raise ConfigError(f"top is {top}; give how many to list, or None for all")
+    if top is not None:
+        whole_number("top", top)
+    level = number("level", level, 0, 1)
     names = Names.of(schema, id=id, time=time, target=target)
+    refuse_taken({"id": names.id, "time": names.time}, OUTPUTS, "exceptions")
     rows = read_forecasts(revisions, names)
     actual = np.full(len(rows.begins), np.nan)
     if actuals is not None:

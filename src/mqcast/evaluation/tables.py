@@ -19,7 +19,7 @@ import pyarrow as pa
 from mqcast.data.axis import TimeAxis
 from mqcast.data.dress import Dress
 from mqcast.data.frequency import Frequency, show_time
-from mqcast.data.schema import Schema
+from mqcast.data.schema import Schema, refuse_taken
 from mqcast.data.source import open_source
 from mqcast.errors import (
     ConfigError,
@@ -28,6 +28,7 @@ from mqcast.errors import (
     MissingColumnError,
     NonFiniteError,
     SchemaError,
+    quoted,
 )
 from mqcast.evaluation.columns import (
     columns_of,
@@ -63,8 +64,19 @@ class Names:
     @classmethod
     def of(cls, schema: Schema | None = None, **said: str | None) -> "Names":
         """The names that a schema gives; those said one by one go before it."""
+        if schema is not None:
+            schema = Schema.of(schema)
         names = {} if schema is None else {"id": schema.id, "time": schema.time, "target": schema.target}
-        return cls(**names | {name: value for name, value in said.items() if value is not None})
+        names |= {name: value for name, value in said.items() if value is not None}
+        for role, name in names.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{role} is {quoted(name)}; give the name of the {role} column")
+        found = cls(**names)
+        refuse_taken({"id": found.id, "time": found.time}, (), "every forecast")
+        if len({found.id, found.time, found.target}) < 3:
+            three = f"{found.id}, {found.time}, {found.target}"
+            raise SchemaError(f"id, time and target are {three}; name three different columns")
+        return found
 
 
 @dataclass(frozen=True, eq=False)

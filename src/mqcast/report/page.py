@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from mqcast.durable import write_file
+from mqcast.durable import make_parent, write_file
 from mqcast.report.style import shortened
 
 MOST_PAGE_BYTES = 8_000_000
@@ -121,7 +121,7 @@ def render(page: Page) -> str:
 
 
 def write_page(path: Path, page: Page) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(path)
     write_file(path, render(page))
     return path
 

@@ -59,8 +59,13 @@ class Calendar:
         schema, rows = self.panel.schema, self.frames.rows
         flags = [name for name in schema.numbers("known") if rows[name].is_in([0.0, 1.0]).all()]
         usual = {name for name in flags if rows[name].mean() > 0.5}  # type: ignore[operator]
-        marked = {f"{WITHOUT}{name}" if name in usual else name: pl.col(name) == (name not in usual) for name in flags}
-        return rows.select(unique_id=schema.id, ds=schema.time, **marked) if flags else None
+        shown = {name: f"{name} (flag)" if name in KEYS else name for name in flags}
+        marked = [
+            (pl.col(name) == (name not in usual)).alias(f"{WITHOUT}{shown[name]}" if name in usual else shown[name])
+            for name in flags
+        ]
+        keys = pl.col(schema.id).alias("unique_id"), pl.col(schema.time).alias("ds")
+        return rows.select(*keys, *marked) if flags else None
 
     @cached_property
     def events(self) -> dict[str, list[Any]]:

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mqcast.arguments import path_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.durable import write_file
+from mqcast.durable import make_parent, write_file
 from mqcast.evaluation.slices import Slices
 from mqcast.provenance import git
 from mqcast.report.explorer import MOST_BYTES, explorer_of
@@ -63,7 +64,9 @@ def write_sources(
     path: str | Path, sources: Sources, title: str, notes: tuple[str, ...] = (), seed: int = 0
 ) -> Findings:
     """The same of sources that are read already, and what was found; fewer items where the page would be too large."""
-    path, findings, facts = Path(path), findings_of(sources, seed), provenance(seed)
+    path = path_of("path", path)
+    make_parent(path)
+    findings, facts = findings_of(sources, seed), provenance(seed)
     most = MOST_BYTES
     while True:
         explorer = explorer_of(sources, findings, seed, most)
@@ -74,7 +77,6 @@ def write_sources(
         if surplus <= 0 or len(explorer.ids) == 1:
             break
         most = min(most, len(explorer.payload.encode())) - surplus
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text)
     return findings
 
