@@ -1,6 +1,7 @@
 """Figures say what the records say, also of runs that have hardly begun."""
 
 from mqcast.report.figures import learning_curve
+from mqcast.report.page import POLICY, figure_page
 
 
 def step_line(step: int, loss: float) -> dict:
@@ -80,3 +81,11 @@ def test_a_run_without_an_epoch_says_so_and_shows_its_steps():
     assert texts(figure) == ["no epoch has ended yet: first", "nothing was validated"]
     assert "no epoch has ended yet: first" in texts(learning_curve({"first": []}))
     assert "no run" in texts(learning_curve({}))
+
+
+def test_the_page_of_a_figure_may_load_nothing():
+    text = figure_page(learning_curve({"</script><img src=x>": run_lines([0.6], best=0)}))
+    policy = text.index(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">')
+    assert text.index("<head>") < policy < text.index("<script")
+    assert "default-src 'none'" in POLICY
+    assert "<img" not in text

@@ -20,6 +20,7 @@ from mqcast.data.windows import WindowPlan
 from mqcast.errors import ArtifactError, Interrupted, TrainingError
 from mqcast.model.loss import quantile_loss
 from mqcast.run import Run
+from mqcast.train import memory
 from mqcast.train.distributed import Ranks
 from mqcast.train.loop import Training, fit
 from mqcast.train.memory import PASSING, kept_bytes, pick_micro_batch
@@ -469,3 +470,12 @@ def test_a_compiled_network_trains_alike(tmp_path):
     )
     for one, other in zip(plain.network().parameters(), compiled.network().parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqcnn", "mqrnn"])
+def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(memory, "_memory", lambda: 2.0**34)
+    wide = CONFIG.replace(model=MODEL.replace(model=model, hidden_dim=16_384))
+    with pytest.raises(ConfigError, match=r"parameters, for which training keeps [\d,]+ GiB"):
+        fit(sample_panel(), wide, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

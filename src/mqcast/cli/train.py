@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from mqcast.arguments import path_of
 from mqcast.cli.app import (
     AsJson,
     Changes,
@@ -27,7 +28,7 @@ from mqcast.cli.app import (
 )
 from mqcast.config import SearchConfig
 from mqcast.data.panel import Panel
-from mqcast.durable import write_file
+from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError
 from mqcast.launch import is_first, was_restarted
 
@@ -149,6 +150,7 @@ def curve_command(
     Example: [bold]mqcast curve searches/first/trials/* --out curve.html[/bold]
     """
     from mqcast.report.figures import learning_curve
+    from mqcast.report.page import figure_page
     from mqcast.train.records import read_metrics
 
     names = [run.name for run in runs]
@@ -157,7 +159,8 @@ def curve_command(
         if not (run / "metrics.jsonl").exists():
             raise ArtifactError(f"no metrics.jsonl in {run}; name the folder of a run that has begun")
         metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / "metrics.jsonl")
-    write_file(out, learning_curve(metrics).to_html(include_plotlyjs=True))
+    make_parent(path_of("out", out))
+    write_file(out, figure_page(learning_curve(metrics)))
     tell(as_json, {"curve": str(out), "runs": list(metrics)}, f"the learning curve is in {out}")
 
 

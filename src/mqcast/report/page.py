@@ -18,6 +18,7 @@ from mqcast.report.style import shortened
 
 MOST_PAGE_BYTES = 8_000_000
 LONGEST_CELL = 80
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,22 @@ def render(page: Page) -> str:
     figures = [figure.json for section in page.sections for figure in section.figures]
     return environment.get_template("report.html.j2").render(
         page=page,
+        policy=Markup(POLICY),
         style=Markup((files / "report.css").read_text(encoding="utf-8")),
         script=Markup((files / "report.js").read_text(encoding="utf-8")),
         plotly=Markup(get_plotlyjs()),
         figures=Markup(in_script(f"[{','.join(figures)}]")),
         explorer=Markup(in_script(page.explorer)),
     )
+
+
+def figure_page(figure: go.Figure) -> str:
+    """One figure as a page of its own, which may load nothing either."""
+    text = figure.to_html(include_plotlyjs=True)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    head, tag, rest = text.partition("<head>")
+    assert tag
+    return f"{head}{tag}{policy}{rest}"
 
 
 def write_page(path: Path, page: Page) -> Path:

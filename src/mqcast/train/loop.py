@@ -32,7 +32,7 @@ from mqcast.model.networks import Network, evaluating
 from mqcast.run import Run, exists
 from mqcast.train.checkpoint import Checkpoint, Checkpoints
 from mqcast.train.distributed import Ranks, joined
-from mqcast.train.memory import pick_micro_batch
+from mqcast.train.memory import pick_micro_batch, require_memory
 from mqcast.train.optimiser import autocast, learning_rate, new_optimiser, set_rate
 from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, Record, Step
 from mqcast.train.signals import StopRequests, stop_requests
@@ -96,6 +96,7 @@ class Training:
         panel.require_verified()
         self.panel, self.config, self.ranks, self.start_from = panel, config, ranks, start_from
         self.listeners = listeners if ranks.is_first else ()
+        require_memory(config.model, Inputs.of(panel), config.window.horizon)
         train, valid = training_spans(panel, config)
         self.plan = WindowPlan(panel, config.window, train, seed=config.train.seed)
         to_validate = config.window.replace(num_trajectories=None)

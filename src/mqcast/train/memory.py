@@ -1,14 +1,18 @@
 """How many windows a step can hold at a time."""
 
+import os
+
 import torch
 from torch import Tensor
 
-from mqcast.config import TrainConfig
+from mqcast.config import ModelConfig, TrainConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
+from mqcast.model.inputs import Inputs
 from mqcast.model.networks import Network
 
 PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients and products on their way
+COPIES, WIDE = 5, 512  # weights, gradient, Adam's two, their average; narrower networks fit anywhere
 NUM_SHARES = 8  # an accelerator's batch can be shared by so many processes
 
 
@@ -17,7 +21,12 @@ def pick_micro_batch(network: Network, batch: Batch, batch_size: int, config: Tr
 
     It does not depend on the number of processes, nor on what the machine does meanwhile.
     """
-    needed = PASSING * kept_bytes(network, batch) / 2**30
+    try:
+        needed = PASSING * kept_bytes(network, batch) / 2**30
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate" not in str(error):
+            raise
+        needed = float("inf")  # more than there is
     if needed > config.memory_gib:
         raise ConfigError(
             f"a step of one window takes about {needed:.2g} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
@@ -26,6 +35,29 @@ def pick_micro_batch(network: Network, batch: Batch, batch_size: int, config: Tr
     most = most_windows(batch_size) if batch.values.device.type == "cpu" else max(1, batch_size // NUM_SHARES)
     most = min(most, batch_size, int(config.memory_gib / needed))
     return 1 << (most.bit_length() - 1)
+
+
+def require_memory(config: ModelConfig, inputs: Inputs, horizon: int) -> None:
+    """Raise if the weights, and what training keeps beside them, would be more than this machine's memory."""
+    if max(config.hidden_dim, config.static_dim, config.head_dim, config.context_dim) < WIDE:
+        return
+    with torch.device("meta"):  # sizes alone
+        network = Network(config, inputs, horizon)
+    number = sum(parameter.numel() for parameter in network.parameters())
+    kept = COPIES * 4 * number
+    if kept > _memory():
+        raise ConfigError(
+            f"the network has {number:,} parameters, for which training keeps {kept / 2**30:,.0f} GiB, more than there "
+            "are; use a smaller hidden_dim, static_dim or head_dim"
+        )
+
+
+def _memory() -> float:
+    """Bytes of this machine; without end where that is not told."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
 
 
 def most_windows(batch_size: int) -> int:
