@@ -426,7 +426,7 @@ class Forecaster:
 
         path = path_of("path", path)
         if not (path / FACTS).exists():
-            raise ArtifactError(f"no forecaster at {path}; write one with save")
+            raise ArtifactError(f"no forecaster at {path}: there is no {FACTS}; write one with save")
         files = ArtifactFolder(path, "restore it, or save the forecaster again")
         facts = files.read_json(FACTS)
         if facts.get("format") != FORMAT:

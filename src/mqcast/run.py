@@ -100,7 +100,7 @@ class Run:
         """A run of which every file that its manifest lists is as it was written."""
         folder = Path(folder)
         if not exists(folder):
-            raise ArtifactError(f"no run at {folder}; train one with `mqcast fit`")
+            raise ArtifactError(f"no run at {folder}: there is no run.json; train one with `mqcast fit`")
         files = ArtifactFolder(folder, REMEDY)
         facts = files.read_json("run.json")
         if facts.get("format") != FORMAT:

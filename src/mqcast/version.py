@@ -1,3 +1,3 @@
 """The version, and nothing else."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

@@ -98,7 +98,11 @@ class Panel:
         manifest = read_manifest(folder)
         try:
             layout, stored = Layout.from_description(manifest), StoredArrays(folder, manifest)
-            check_structure(layout.encoding, stored.arrays)
+            try:
+                check_structure(layout.encoding, stored.arrays)
+            except ValueError:
+                stored.verify()  # says which file it is
+                raise
             panel = cls(layout, stored.arrays, stored)
             panel.__dict__["fingerprint"] = str(manifest["fingerprint"])
         except ArtifactError:

@@ -108,7 +108,7 @@ def _described(file: Path, array: np.ndarray) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
-        raise ArtifactError(f"no panel at {folder}; write one with `mqcast pack`")
+        raise ArtifactError(f"no panel at {folder}: there is no {MANIFEST}; write one with `mqcast pack`")
     files = ArtifactFolder(folder, REMEDY)
     said = files.read_json(MANIFEST)
     if said.get("format") != FORMAT:

@@ -262,20 +262,25 @@ def _write_shard(file: Path, frame: pl.DataFrame) -> None:
     packed = io.BytesIO()
     frame.write_ipc(packed, compat_level=pl.CompatLevel.oldest())
     content = packed.getvalue()
-    digest = hashlib.sha256(content).digest()
-    write_file(file, content + digest, lasting=False)  # after a crash of the machine it is made again
+    write_file(
+        file, content + _shard_digest(file, content), lasting=False
+    )  # after a crash of the machine it is made again
 
 
 def _shard(file: Path) -> pa.Table | None:
     """The rows of a shard that is there, to its last byte; a digest of them comes at the end."""
     try:
         content = memoryview(ArtifactFolder(file.parent, "it is made again").read(file.name))
-        digest = hashlib.sha256(content[:-DIGEST_SIZE]).digest()
-        if len(content) < DIGEST_SIZE or content[-DIGEST_SIZE:] != digest:
+        if len(content) < DIGEST_SIZE or content[-DIGEST_SIZE:] != _shard_digest(file, content[:-DIGEST_SIZE]):
             return None
         return pa.ipc.open_file(pa.py_buffer(content[:-DIGEST_SIZE])).read_all()
     except (ArtifactError, OSError, pa.ArrowInvalid):
         return None
+
+
+def _shard_digest(file: Path, content: bytes | memoryview) -> bytes:
+    """Of the rows and of their place: a shard under another's name is none."""
+    return hashlib.sha256(f"{file.parent.name}/{file.name}".encode() + content).digest()
 
 
 class Merger:
