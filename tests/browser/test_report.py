@@ -215,3 +215,52 @@ def test_figures_are_drawn_whatever_a_section_is_called(browser, tmp_path):
         page.locator(f"section#{name}").scroll_into_view_if_needed()
         page.wait_for_selector(f"section#{name} .main-svg")
     assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def absurd(browser, tmp_path_factory) -> Iterator[Page]:
+    """A page on one forecaster who is right and one whose P90 is now and then 1e60 times as high."""
+    path, place = tmp_path_factory.mktemp("absurd") / "report.html", pl.int_range(pl.len())
+    broken = pl.when(place % 37 == 3).then(pl.col("q0.9") * 1e60).otherwise("q0.9").alias("q0.9")
+    frames = {"good": forecasts()["good"], "broken": forecasts()["high"].with_columns(broken)}
+    page, complaints, _ = opened(browser, write_report(path, frames, world().actuals))
+    yield page
+    assert complaints == []
+    page.close()
+
+
+def test_what_cannot_be_meant_stands_above_everything(absurd):
+    notice = absurd.locator(".warning").first
+    assert "broken: 16 of 576 forecasts, of 12 series, are more than 10 times" in notice.inner_text()
+    assert notice.bounding_box()["y"] < 200
+    assert absurd.locator("main section").first.get_attribute("id") == "implausible"
+    times = [float(text) for text in cells(absurd, 9, "#implausible .scroll:nth-of-type(1) table")]
+    assert len(times) == 12
+    assert times == sorted(times, reverse=True)
+    assert min(times) > 1e58
+
+
+def test_the_worst_forecast_is_shown_at_a_click_on_an_axis_that_is_plausible(absurd):
+    absurd.locator("#implausible .pick").first.click()
+    absurd.wait_for_selector("#fan .main-svg")
+    made_at = cells(absurd, 3, "#implausible .scroll:nth-of-type(1) table")[0]
+    assert absurd.locator("#cutoff-date").inner_text() == made_at
+    assert absurd.locator("#model").evaluate("one => one.selectedOptions[0].text") == "broken"
+    sold = absurd.evaluate("Math.max(...document.getElementById('fan').data.find((one) => one.name === 'actual').y)")
+    assert absurd.evaluate("document.getElementById('fan').layout.yaxis.range[1]") < 10 * sold
+    told = absurd.locator("#fan-beyond").inner_text()
+    assert "1 of 12 values lie beyond the axis, up to" in told
+    assert "e+6" in told
+    marked = "document.getElementById('fan').data.filter((one) => one.text).map((one) => one.text[0])"
+    assert "e+6" in absurd.evaluate(marked)[0]
+
+
+def test_figures_of_all_items_are_drawn_by_the_forecaster_who_is_right(absurd):
+    for figure in absurd.locator("#slices .plot").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".main-svg").first.wait_for()
+    ranges = absurd.evaluate(
+        "[...document.querySelectorAll('#slices .plot')].map((plot) => plot.layout.yaxis2.range[1])"
+    )
+    assert all(0 < top < 10 for top in ranges)
+    assert "beyond the axis" in absurd.locator("#slices .figures").inner_html()

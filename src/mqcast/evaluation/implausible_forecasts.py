@@ -168,42 +168,41 @@ def warn_of(verdicts: Iterable[Verdict], stacklevel: int = 3) -> None:
 
 
 def told(verdicts: Iterable[Verdict]) -> str:
-    """What is implausible, in words; nothing if nothing is."""
+    """What is implausible, in words, and what to do; nothing if nothing is."""
     found = [one for one in verdicts if one]
-    if not found:
-        return ""
-    texts = [text for one in found for text in sentences(one)]
-    texts += [REMEDY] if any(len(one.rows) or len(one.zeros) for one in found) else []
+    return " ".join([*map(sentences, found), *remedies(found)])
+
+
+def remedies(verdicts: Iterable[Verdict]) -> list[str]:
+    found = list(verdicts)
+    texts = [REMEDY] if any(len(one.rows) or len(one.zeros) for one in found) else []
     texts += [REMEDY_OF_LARGE] if any(one.num_large for one in found) else []
-    texts += [REMEDY_OF_LEVELS] if any(one.levels for one in found) else []
-    return " ".join(texts)
+    return texts + ([REMEDY_OF_LEVELS] if any(one.levels for one in found) else [])
 
 
-def sentences(one: Verdict) -> list[str]:
+def sentences(one: Verdict) -> str:
     """What is implausible of one model."""
-    whose, found = f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "", []
-    large, rows = one.num_large, f"{one.forecasts.num_rows:,} forecasts"
+    large, rows, found = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
     if large:
         found.append(
-            f"{whose}{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than "
-            f"{one.multiple:g} times the largest value that their series ever had. {_worst(one, 0)}"
+            f"{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than {one.multiple:g} times "
+            f"the largest value that their series ever had. {_worst(one, 0)}"
         )
     if large < len(one.rows):
         found.append(
-            f"{whose}{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, "
-            f"are negative, though no actual ever was. {_worst(one, large)}"
+            f"{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, are negative, "
+            f"though no actual ever was. {_worst(one, large)}"
         )
     if len(one.zeros):
         shown = ", ".join(quoted(one.forecasts.ids[i]) for i in one.zeros[:3])
         found.append(
-            f"{whose}{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
+            f"{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
             f"{' …' if len(one.zeros) > 3 else '.'}"
         )
     found += [
-        f"{whose}{each.coverage:.1%} of {each.rows:,} actuals are at or below {percentile(each.level)}."
-        for each in one.levels
+        f"{each.coverage:.1%} of {each.rows:,} actuals are at or below {percentile(each.level)}." for each in one.levels
     ]
-    return found
+    return (f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "") + " ".join(found)
 
 
 def _worst(one: Verdict, place: int) -> str:

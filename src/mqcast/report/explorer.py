@@ -2,8 +2,9 @@
 
 dates      all dates, as text; everything else counts in them
 events     [name, dates] of what all items share
-items      id, why it is here, history, cutoffs, targets of each cutoff, quantiles[model][cutoff][level][target],
-           promotions, and attention[model][cutoff][horizon] = pairs of date and weight in thousandths
+items      id, why it is here, limit (beyond it a value is implausible; if one is), history, cutoffs, targets
+           of each cutoff, quantiles[model][cutoff][level][target], promotions, and attention[model][cutoff][horizon] =
+           pairs of date and weight in thousandths
 """
 
 import json
@@ -23,7 +24,8 @@ MOST_ITEMS, MOST_BYTES = 150, 2_000_000
 MOST_EXPLAINED, MOST_ATTENTION_BYTES = 12, 600_000
 MOST_LEVELS, MOST_NUMBERS, MOST_HISTORY, MOST_NAME = 5, 12_000, 260, 200
 LEAST_WEIGHT = 0.005
-WORST, RESTLESS, AT_RANDOM = "largest loss", "most movement in vain", "at random"
+WORST, RESTLESS, AT_RANDOM, IMPLAUSIBLE = "largest loss", "most movement in vain", "at random", "implausible"
+MOST_IMPLAUSIBLE = 20  # items
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,12 @@ def explorer_of(sources: Sources, findings: Findings, seed: int = 0, most_bytes:
     attention = _attention(sources, list(reasons)[:MOST_EXPLAINED], dates, thinned)
     frames = {model: _by_item(frame) for model, frame in part.forecasts.items()}
     history, promoted = _by_item(part.actuals), _promotions(part)
+    limits = _limits(findings)
     texts, size, shown = [], sum(len(text) for text in attention.values()), []
     for id, reason in reasons.items():
         item: dict[str, Any] = {"id": shortened(id, MOST_NAME), "why": reason}
+        if id in limits:
+            item["limit"] = limits[id]
         item |= _history(history.get(id), frames[sources.first_model][id], dates)
         item |= _fans([of_item[id] for of_item in frames.values()], dates, levels, thinned)
         item["promotions"] = [[i, dates.places(days)] for i, days in promoted.get(id, ())]
@@ -76,9 +81,10 @@ def explorer_of(sources: Sources, findings: Findings, seed: int = 0, most_bytes:
 
 
 def _chosen(sources: Sources, findings: Findings, seed: int) -> dict[str, str]:
-    """Items and why, in turn from both rankings and at random."""
+    """Items and why, in turn from the rankings and at random."""
     drawn = np.random.default_rng(seed).permutation(len(sources.ids))[: 2 * MOST_ITEMS]
     lists = [
+        [(id, IMPLAUSIBLE) for id in list(_limits(findings))[:MOST_IMPLAUSIBLE]],
         [(one.id, WORST) for one in findings.worst],
         [(one.id, RESTLESS) for one in findings.restless],
         [(sources.ids[i], AT_RANDOM) for i in drawn],
@@ -88,6 +94,17 @@ def _chosen(sources: Sources, findings: Findings, seed: int) -> dict[str, str]:
         for ranked in lists:
             if place < len(ranked) and len(found) < MOST_ITEMS:
                 found.setdefault(*ranked[place])
+    return found
+
+
+def _limits(findings: Findings) -> dict[str, float]:
+    """Items with implausible forecasts, the worst of each model first, and where implausible begins."""
+    found: dict[str, float] = {}
+    for one in findings.implausible.verdicts:
+        items, first = np.unique(one.forecasts.item[one.rows], return_index=True)
+        for place in np.argsort(first):
+            limit = one.multiple * one.measure[first[place]]
+            found.setdefault(one.forecasts.ids[items[place]], float(limit) if np.isfinite(limit) else 0.0)
     return found
 
 

@@ -21,14 +21,29 @@ LONGEST_CELL = 80
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
+def digits(value: float) -> str:
+    """A number that fits into a cell, however large."""
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
 @dataclass(frozen=True)
 class Cell:
-    """A text, what it is sorted by, and whether it is the best of its column; `item`: its place in the explorer."""
+    """A text, what it is sorted by, and whether it is the best of its column; `item`: its place in the explorer.
+
+    shows   what else the explorer then shows: the forecaster, the cutoff, the date
+    """
 
     text: str
     key: float | str | None = None
     best: bool = False
     item: int | None = None
+    shows: tuple[str, str, str] | None = None
+
+    @classmethod
+    def number(cls, value: float | None, best: bool = False) -> "Cell":
+        return cls("-") if value is None or value != value else cls(digits(value), float(value), best)
 
     @property
     def shown(self) -> str:
@@ -55,7 +70,7 @@ class PageTable:
     @staticmethod
     def _cell(value: Any) -> Cell:
         if isinstance(value, float):
-            return Cell(f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}", value)
+            return Cell.number(value)
         return Cell(f"{value:,}", value) if isinstance(value, int) else Cell("-" if value is None else str(value))
 
 

@@ -18,6 +18,7 @@ from mqcast.report.accuracy import (
     loss_by_lead_figure,
     width_figure,
 )
+from mqcast.report.bounds import bounded, bounded_at
 from mqcast.report.evolution import evolution_figure, fan_figure, volatility_figure
 from mqcast.report.explained import attention_figure, encodings_figure, revision_figure
 from mqcast.report.figures import learning_curve
@@ -41,13 +42,14 @@ class Plots:
     # -- of all items --------------------------------------------------------------------------------------------------
 
     def by_horizon(self) -> go.Figure:
-        return by_horizon_figure(self.findings.horizons, self.sources.judged_levels)
+        return self._bounded(by_horizon_figure(self.findings.horizons, self.sources.judged_levels))
 
     def by_demand(self) -> go.Figure:
-        return by_decile_figure(self._there(self.findings.deciles, "ten items or more"), self.sources.judged_levels)
+        deciles = self._there(self.findings.deciles, "ten items or more")
+        return self._bounded(by_decile_figure(deciles, self.sources.judged_levels))
 
     def by_lead(self) -> go.Figure:
-        return loss_by_lead_figure(self._there(self.findings.leads, "several forecasts of one date"))
+        return self._bounded(loss_by_lead_figure(self._there(self.findings.leads, "several forecasts of one date")))
 
     def calibration(self) -> go.Figure:
         return calibration_figure(self.findings.calibration)
@@ -55,7 +57,7 @@ class Plots:
     def width(self) -> go.Figure:
         if not self.findings.widths.height:
             raise ConfigError("a width needs two quantile levels; forecast more than one")
-        return width_figure(self.findings.horizons)
+        return self._bounded(width_figure(self.findings.horizons))
 
     def volatility(self) -> go.Figure:
         return volatility_figure(self._there(self.findings.process, "two levels and several forecasts of one date"))
@@ -78,9 +80,8 @@ class Plots:
             {name: [day for day in days if day in shown] for name, days in marks.items()}
             for marks in (flags, part.events)
         ]
-        return fan_figure(
-            history, fan, str(id), *({name: days for name, days in marks.items() if days} for marks in inside)
-        )
+        marks = ({name: days for name, days in marks.items() if days} for marks in inside)
+        return bounded_at(fan_figure(history, fan, str(id), *marks), _largest(part))
 
     def evolution(self, id: Any, ds: Any) -> go.Figure:
         """How the forecast of one date moved as it approached, and what it came to."""
@@ -92,7 +93,7 @@ class Plots:
         first = self.sources.first_model
         found = {first: found.pop(first)} | found
         actual = part.actuals.filter(ds=date)["y"].to_list()
-        return evolution_figure(found, actual[0] if actual else None, str(id), date)
+        return bounded_at(evolution_figure(found, actual[0] if actual else None, str(id), date), _largest(part))
 
     def attention(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
         """Past date × horizon: what the forecasts of one cutoff look at."""
@@ -121,6 +122,9 @@ class Plots:
         return learning_curve({name: list(one.metrics) for name, one in self.sources.trained.items()})
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _bounded(self, figure: go.Figure) -> go.Figure:
+        return bounded(figure, self.findings.suspicious)
 
     def _there(self, found: pl.DataFrame | None, needs: str) -> pl.DataFrame:
         if found is None:
@@ -164,3 +168,8 @@ class Plots:
             what = "cutoff" if column == "cutoff" else "date that was forecast"
             raise ConfigError(f"{date} is no {what}; they go from {first} to {last}")
         return rows.clock.dates(np.array([time])).to_list()[0]
+
+
+def _largest(part: Sources) -> float:
+    """The largest value ever sold, in size; 0 if nothing was."""
+    return float(np.nanmax(np.abs(part.observed.value), initial=0))

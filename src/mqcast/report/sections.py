@@ -13,16 +13,19 @@ from mqcast.report.accuracy import (
     loss_by_lead_figure,
     width_figure,
 )
+from mqcast.report.bounds import bounded
 from mqcast.report.evolution import volatility_figure
 from mqcast.report.explained import encodings_figure
 from mqcast.report.explorer import Explorer
 from mqcast.report.figures import Line, learning_curve
-from mqcast.report.page import Cell, PageFigure, PageTable, Section
+from mqcast.report.implausible import has_section, implausible_section
+from mqcast.report.page import Cell, PageFigure, PageTable, Section, digits
 from mqcast.report.sources import Sources
 from mqcast.report.style import shortened
-from mqcast.report.summary import Excess, Findings, Score
+from mqcast.report.summary import Excess, Findings, Listed, Score
 
 MOST_STEPS = 600  # points of a learning curve
+MANY_TIMES = 10  # the baseline's loss: beyond it no percentage is given
 
 
 def lead_of(findings: Findings) -> list[str]:
@@ -31,7 +34,7 @@ def lead_of(findings: Findings) -> list[str]:
     first = next((score for score in scores if score.model != findings.oracle), scores[0])
     levels = _shown_levels(findings)
     if first.model == findings.baseline:
-        risks = " and ".join(f"{first.risk[level]:.3f} at {percentile(level)}" for level in levels)
+        risks = " and ".join(f"{digits(first.risk[level])} at {percentile(level)}" for level in levels)
         answer = f"{_name(first.model)} has a quantile risk of {risks}."
     else:
         against = " and ".join(_against(first.relative[level], level) for level in levels)
@@ -56,13 +59,16 @@ def lead_of(findings: Findings) -> list[str]:
 def _against(relative: float, level: float) -> str:
     if relative != relative:
         return f"a {percentile(level)} loss that cannot be compared"
+    if relative >= MANY_TIMES:
+        return f"a {digits(relative)} times higher {percentile(level)} loss"
     change = abs(relative - 1)
     return f"{change:.1%} {'lower' if relative < 1 else 'higher'} {percentile(level)} loss"
 
 
 def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts: Mapping[str, str]) -> list[Section]:
     """Those that there is something to say in."""
-    found = [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
+    found = [implausible_section(findings.implausible, explorer)] if has_section(findings.implausible) else []
+    found += [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
     if findings.process is not None:
         found.append(_volatility(findings, findings.process))
     found += [_exceptions(findings, explorer), _explorer(explorer)]
@@ -106,7 +112,7 @@ def _answer(findings: Findings) -> Section:
             best = (
                 score in rivals and len(rivals) > 1 and _least(score.risk[level], [one.risk[level] for one in rivals])
             )
-            cells += [_number(score.risk[level], best=best), _number(score.relative[level], best=best)]
+            cells += [Cell.number(score.risk[level], best=best), Cell.number(score.relative[level], best=best)]
         for level in levels if findings.excess else ():
             calmest = _calmest(findings, level) if score in rivals else None
             cells.append(_interval(excess[score.model, level], calmest))
@@ -128,19 +134,15 @@ def _answer(findings: Findings) -> Section:
 def _slices(findings: Findings) -> Section:
     names = findings.slices["slice"].unique(maintain_order=True).to_list()
     table = _relative_table("By slice, relative to the baseline", "slice", names, findings.slices, findings)
-    tables, figures = (
-        [table],
-        [PageFigure("Risk by horizon", by_horizon_figure(findings.horizons, _shown_levels(findings)))],
-    )
+    drawn = {"Risk by horizon": by_horizon_figure(findings.horizons, _shown_levels(findings))}
     if findings.deciles is not None:
-        figures.append(
-            PageFigure("Risk by decile of demand", by_decile_figure(findings.deciles, _shown_levels(findings)))
-        )
+        drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, _shown_levels(findings))
+    figures = [PageFigure(label, bounded(figure, findings.suspicious)) for label, figure in drawn.items()]
     reading = (
         f"Losses relative to {_name(findings.baseline)} on peaks, after them, under promotions: below 1 is better. The "
         "figures show the risk itself, by how far ahead it was forecast and by how much an item sells (10: most)."
     )
-    return Section("slices", "Where it is good, and where not", reading, (), tables, figures)
+    return Section("slices", "Where it is good, and where not", reading, (), [table], figures)
 
 
 def _progress(findings: Findings) -> Section:
@@ -151,8 +153,9 @@ def _progress(findings: Findings) -> Section:
         "The loss of the same dates at each lead, less its mean: a line that falls steeply to the right belongs to a "
         "forecaster who learns as the date approaches; a flat one learns nothing."
     )
-    figure = PageFigure("Loss by steps to go, centred", loss_by_lead_figure(findings.leads))
-    return Section("leads", "What is learnt on the way", reading, figures=[figure])
+    figure = bounded(loss_by_lead_figure(findings.leads), findings.suspicious)
+    figures = [PageFigure("Loss by steps to go, centred", figure)]
+    return Section("leads", "What is learnt on the way", reading, figures=figures)
 
 
 def _calibration(findings: Findings) -> Section:
@@ -162,13 +165,14 @@ def _calibration(findings: Findings) -> Section:
     )
     figures, tables = [PageFigure("Announced and observed coverage", calibration_figure(findings.calibration))], []
     if findings.widths.height:
-        figures.append(PageFigure("Width of the interval by horizon", width_figure(findings.horizons)))
+        figure = bounded(width_figure(findings.horizons), findings.suspicious)
+        figures.append(PageFigure("Width of the interval by horizon", figure))
         columns = ["forecaster", "interval", "mean width", "share inside", "announced"]
         rows = []
         for model, interval, width, inside in findings.widths.iter_rows():
             low, high = (float(part[1:]) for part in interval.split("_"))
             named = f"{percentile(low)} to {percentile(high)}"
-            rows.append([Cell(model), Cell(named), _number(width), _percent(inside), _percent(high - low)])
+            rows.append([Cell(model), Cell(named), Cell.number(width), _percent(inside), _percent(high - low)])
         tables.append(PageTable("Intervals", columns, rows))
     return Section("calibration", "Calibration", reading, (), tables, figures)
 
@@ -185,9 +189,9 @@ def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
         [
             Cell(one.model),
             Cell(percentile(one.level), one.level),
-            *(_number(value) for value in (one.excess, one.lo, one.hi)),
+            *(Cell.number(value) for value in (one.excess, one.lo, one.hi)),
             Cell(one.reading),
-            _number(one.turns),
+            Cell.number(one.turns),
             Cell(f"{one.targets:,}", one.targets),
         ]
         for one in findings.excess
@@ -217,18 +221,16 @@ def _in_words(one: Excess) -> str:
 
 def _exceptions(findings: Findings, explorer: Explorer) -> Section:
     place = {id: i for i, id in enumerate(explorer.ids)}
-    tables = [
-        PageTable(
-            "Largest loss",
-            ["item", "mean loss, units", "risk"],
-            [[Cell(one.id, item=place.get(one.id)), _number(one.value), _number(one.beside)] for one in findings.worst],
-        )
-    ]
-    if findings.restless:
-        rows = [
-            [Cell(one.id, item=place.get(one.id)), _number(one.value), _number(one.beside)] for one in findings.restless
+
+    def rows(listed: Sequence[Listed]) -> list[list[Cell]]:
+        return [
+            [Cell(one.id, item=place.get(one.id)), Cell.number(one.value), Cell.number(one.beside)] for one in listed
         ]
-        tables.append(PageTable("Most movement in vain", ["item", "excess volatility", "back and forth, units"], rows))
+
+    tables = [PageTable("Largest loss", ["item", "mean loss, units", "risk"], rows(findings.worst))]
+    if findings.restless:
+        columns = ["item", "excess volatility", "back and forth, units"]
+        tables.append(PageTable("Most movement in vain", columns, rows(findings.restless)))
     reading = "Where a planner should look first: choose an item to see its history and forecasts below."
     return Section("exceptions", "Exceptions", reading, (), tables)
 
@@ -328,7 +330,7 @@ def _relative_table(
             rivals = [loss for model, loss in found.items() if model != findings.oracle and loss is not None]
             for model, loss in found.items():
                 best = len(rivals) > 1 and model != findings.oracle and loss is not None and _least(loss, rivals)
-                cells.append(_number(loss / base if base and loss is not None else None, best=best))
+                cells.append(Cell.number(loss / base if base and loss is not None else None, best=best))
         rows.append(cells)
     return PageTable(caption, columns, rows)
 
@@ -347,12 +349,6 @@ def _least(value: float, values: Sequence[float]) -> bool:
     """Is it the least, as far as three digits tell?"""
     known = [one for one in values if one == one]
     return bool(known) and f"{value:.3f}" == f"{min(known):.3f}"
-
-
-def _number(value: float | None, best: bool = False) -> Cell:
-    if value is None or value != value:
-        return Cell("-")
-    return Cell(f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}", float(value), best)
 
 
 def _percent(value: float | None, best: bool = False) -> Cell:

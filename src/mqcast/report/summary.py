@@ -10,7 +10,9 @@ from mqcast.data.summary import Summary, summarise
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation import evaluate, exceptions, loss_by_lead, volatility
 from mqcast.evaluation.columns import distinct
+from mqcast.evaluation.implausible_forecasts import Implausible, told_elsewhere
 from mqcast.evaluation.metrics import pinball
+from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.slices import OVERALL, demand_deciles
 from mqcast.evaluation.tables import actuals_of
 from mqcast.levels import quantile_column
@@ -83,6 +85,7 @@ class Findings:
     leads             of `loss_by_lead`; None where no target has two forecasts
     process           model, level, step, lead, V, lo, hi; None likewise
     calibration       model, level, observed; widths: model, interval, width, inside
+    implausible       of `implausible`, of all items
     """
 
     models: tuple[str, ...]
@@ -102,10 +105,24 @@ class Findings:
     worst: tuple[Listed, ...]
     restless: tuple[Listed, ...]
     data: Summary | None
+    implausible: Implausible
+
+    @property
+    def suspicious(self) -> list[str]:
+        """Models with forecasts that are too large for any figure."""
+        return [one.model for one in self.implausible.verdicts if one.num_large]
 
 
 def findings_of(sources: Sources, seed: int = 0) -> Findings:
-    """Judge the forecasts. Beyond MOST_ROWS of a model all but the headline is of a random sample of items."""
+    """Judge the forecasts. Beyond MOST_ROWS of a model all but the headline is of a random sample of items.
+
+    What is implausible is of all items; nothing is warned of, it is among the findings.
+    """
+    with told_elsewhere():
+        return _findings_of(sources, seed)
+
+
+def _findings_of(sources: Sources, seed: int) -> Findings:
     items, rows = _by_item(sources), sources.rows[sources.first_model]
     ids = items["unique_id"].unique(maintain_order=True)
     most = max(1, int(MOST_ROWS / (rows.num_rows / len(ids))))
@@ -134,7 +151,16 @@ def findings_of(sources: Sources, seed: int = 0) -> Findings:
         worst=_worst(sources, items),
         restless=_restless(part),
         data=None if sources.calendar is None else summarise(sources.calendar.panel),
+        implausible=_implausible(sources),
     )
+
+
+def _implausible(sources: Sources) -> Implausible:
+    sold, verdicts = Sold(sources.observed), []
+    for model, rows in sources.rows.items():
+        actual = actuals_of(rows, sources.observed, "drop")[rows.trajectory]
+        verdicts.append(judge(model, rows, sold, actual))
+    return Implausible(verdicts)
 
 
 def _by_item(sources: Sources) -> pl.DataFrame:

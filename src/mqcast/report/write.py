@@ -11,9 +11,11 @@ from mqcast.arguments import path_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.durable import make_parent, write_file
+from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.slices import Slices
 from mqcast.provenance import git
 from mqcast.report.explorer import MOST_BYTES, explorer_of
+from mqcast.report.implausible import notices_of
 from mqcast.report.page import MOST_PAGE_BYTES, Page, render
 from mqcast.report.sections import lead_of, missing_parts, sections_of
 from mqcast.report.sources import Sources, Trained
@@ -63,10 +65,14 @@ def write_report(
 def write_sources(
     path: str | Path, sources: Sources, title: str, notes: tuple[str, ...] = (), seed: int = 0
 ) -> Findings:
-    """The same of sources that are read already, and what was found; fewer items where the page would be too large."""
+    """The same of sources that are read already, and what was found; fewer items where the page would be too large.
+
+    What is implausible stands above everything, and is warned of as well.
+    """
     path = path_of("path", path)
     make_parent(path)
     findings, facts = findings_of(sources, seed), provenance(seed)
+    notes = (*notes, *notices_of(findings.implausible))
     most = MOST_BYTES
     while True:
         explorer = explorer_of(sources, findings, seed, most)
@@ -78,6 +84,7 @@ def write_sources(
             break
         most = min(most, len(explorer.payload.encode())) - surplus
     write_file(path, text)
+    warn_of(findings.implausible.verdicts)
     return findings
 
 

@@ -119,7 +119,10 @@
     const cut = text.length > 60 ? `${text.slice(0, 39)}…${text.slice(-20)}` : text;
     return `\u2068${cut.replace(/[&<>]/g, (sign) => escapes[sign])}\u2069`;
   };
-  const number = (value) => (value === null || value === undefined ? "unknown" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
+  const number = (value) => {
+    if (value === null || value === undefined) return "unknown";
+    return Math.abs(value) >= 1e9 ? value.toExponential(2) : value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  };
   const percent = (thousandths) => `${(thousandths / 10).toFixed(thousandths < 100 ? 1 : 0)} %`;
   const middle = data.levels.includes(0.5) ? data.levels.indexOf(0.5) : data.levels.length - 1;
   const levelName = (level) => `P${Number((level * 100).toPrecision(6))}`;
@@ -143,23 +146,50 @@
     return found.filter((trace) => trace.x.length);
   }
 
+  // Values beyond all reason are drawn at the edge of an axis that goes by the others, marked, and told below the figure.
+  function bounded(lists, others, note) {
+    const known = lists.flat().filter((value) => value !== null);
+    const beyond = item().limit ? known.filter((value) => Math.abs(value) > item().limit) : [];
+    byId(note).textContent = "";
+    if (!beyond.length) return { clip: (values) => values, marks: () => [], range: undefined };
+    const fine = [...known, ...others].filter((value) => value !== null && Math.abs(value) <= item().limit);
+    const [top, bottom] = [Math.max(0, ...fine), Math.min(0, ...fine)];
+    const room = 0.08 * (top - bottom || item().limit);
+    const isBeyond = (value) => value !== null && Math.abs(value) > item().limit;
+    const edge = (value) => (value > 0 ? top + room : bottom - room);
+    const worst = beyond.reduce((one, other) => (Math.abs(other) > Math.abs(one) ? other : one));
+    byId(note).textContent = `${beyond.length} of ${known.length} values lie beyond the axis, up to ${number(worst)}: more than ten times the largest value ever sold. Triangles mark them at its edge.`;
+    return {
+      clip: (values) => values.map((value) => (isBeyond(value) ? edge(value) : value)),
+      marks: (x, values, name, colour) => {
+        const places = values.map((_, i) => i).filter((i) => isBeyond(values[i]));
+        if (!places.length) return [];
+        return [{ x: places.map((i) => x[i]), y: places.map((i) => edge(values[i])), mode: "markers", name, showlegend: false, marker: { color: PALETTE[colour % PALETTE.length], size: 11, symbol: places.map((i) => (values[i] > 0 ? "triangle-up" : "triangle-down")) }, text: places.map((i) => `${name}: ${number(values[i])}`), hovertemplate: "%{x}: %{text}<extra></extra>" }];
+      },
+      range: [beyond.some((value) => value < 0) ? bottom - 2 * room : bottom, top + 2 * room],
+    };
+  }
+
   function drawFan() {
     const { history: [places, values], cutoffs, targets, quantiles } = item();
     const at = state.cutoff;
     const x = targets[at].map(date);
-    const fan = quantiles[state.model][at];
+    const told = quantiles[state.model][at];
+    const last = targets[at].at(-1);
+    const first = Math.max(places[0] ?? cutoffs[at], cutoffs[at] - 110);
+    const bounds = bounded(told, values.filter((_, i) => places[i] >= first && places[i] <= last), "fan-beyond");
+    const fan = told.map(bounds.clip);
     const traces = [];
     for (let i = 0; i < Math.floor(fan.length / 2); i += 1) {
       const j = fan.length - 1 - i;
       traces.push(band(x, fan[i], fan[j], `${levelName(data.levels[i])} to ${levelName(data.levels[j])}`));
     }
-    fan.forEach((y, i) => traces.push({ x, y, mode: "lines", name: levelName(data.levels[i]), line: line(state.model, i === middle ? 2.5 : 1, i === middle ? "solid" : "dot") }));
+    fan.forEach((y, i) => traces.push({ x, y, customdata: told[i], hovertemplate: "%{x}: %{customdata:.4g}", mode: "lines", name: levelName(data.levels[i]), line: line(state.model, i === middle ? 2.5 : 1, i === middle ? "solid" : "dot") }));
     traces.push({ x: places.map(date), y: values, name: "actual", mode: "lines+markers", line: { color: "#7d8590", width: 1.5 }, marker: { size: 4 } });
-    const last = targets[at].at(-1);
-    const first = Math.max(places[0] ?? cutoffs[at], cutoffs[at] - 110);
+    told.forEach((y, i) => traces.push(...bounds.marks(x, y, levelName(data.levels[i]), state.model)));
     traces.push(...special(first, last));
     const now = { type: "line", x0: date(cutoffs[at]), x1: date(cutoffs[at]), yref: "paper", y0: 0, y1: 1, line: { color: "#7d8590", dash: "dash", width: 1 } };
-    draw(byId("fan"), traces, { height: 420, showlegend: true, legend: { orientation: "h", y: -0.2 }, xaxis: { range: [date(first), date(Math.min(last + 2, data.dates.length - 1))] }, yaxis: { rangemode: "tozero" }, shapes: [now] });
+    draw(byId("fan"), traces, { height: 420, showlegend: true, legend: { orientation: "h", y: -0.2 }, xaxis: { range: [date(first), date(Math.min(last + 2, data.dates.length - 1))] }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes: [now] });
     byId("fan").setAttribute("aria-label", `History of ${item().id} and its forecast made at ${date(cutoffs[at])}`);
     byId("cutoff-date").textContent = date(cutoffs[at]);
     byId("cutoff").setAttribute("aria-valuetext", date(cutoffs[at]));
@@ -186,16 +216,23 @@
   function drawEvolution() {
     const target = targetsOfItem()[state.target];
     const own = forecastsOf(target, state.model);
+    const medians = data.models.map((_, i) => forecastsOf(target, i).map(([, q]) => q[middle]));
+    const [lowest, highest] = [own.map(([, q]) => q[0]), own.map(([, q]) => q.at(-1))];
+    const bounds = bounded([...medians, lowest, highest], [actualOf(target)], "evolution-beyond");
     const traces = [];
-    if (data.levels.length > 1) traces.push(band(own.map(([cutoff]) => date(cutoff)), own.map(([, q]) => q[0]), own.map(([, q]) => q.at(-1)), `${levelName(data.levels[0])} to ${levelName(data.levels.at(-1))}`));
+    if (data.levels.length > 1) traces.push(band(own.map(([cutoff]) => date(cutoff)), bounds.clip(lowest), bounds.clip(highest), `${levelName(data.levels[0])} to ${levelName(data.levels.at(-1))}`));
     data.models.forEach((name, i) => {
-      const found = forecastsOf(target, i);
-      traces.push({ x: found.map(([cutoff]) => date(cutoff)), y: found.map(([, q]) => q[middle]), name: `${plain(name)}, ${levelName(data.levels[middle])}`, mode: "lines+markers", marker: { symbol: i % 8 }, line: Object.assign(line(i, i === state.model ? 2.5 : 1.5, i === state.model ? "solid" : "dot"), { shape: "hv" }) });
+      const x = forecastsOf(target, i).map(([cutoff]) => date(cutoff));
+      traces.push(...bounds.marks(x, medians[i], `${plain(name)}, ${levelName(data.levels[middle])}`, i));
+      traces.push({ x, y: bounds.clip(medians[i]), customdata: medians[i], hovertemplate: "%{x}: %{customdata:.4g}", name: `${plain(name)}, ${levelName(data.levels[middle])}`, mode: "lines+markers", marker: { symbol: i % 8 }, line: Object.assign(line(i, i === state.model ? 2.5 : 1.5, i === state.model ? "solid" : "dot"), { shape: "hv" }) });
     });
+    for (const [values, level] of data.levels.length > 1 ? [[lowest, data.levels[0]], [highest, data.levels.at(-1)]] : []) {
+      traces.push(...bounds.marks(own.map(([cutoff]) => date(cutoff)), values, levelName(level), state.model));
+    }
     const actual = actualOf(target);
     const shapes = actual === null ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: actual, y1: actual, line: { color: "#7d8590", dash: "dash", width: 2 } }];
     const annotations = actual === null ? [] : [{ xref: "paper", x: 1, y: actual, text: `actual ${number(actual)}`, showarrow: false, xanchor: "right", yanchor: "bottom" }];
-    draw(byId("evolution"), traces, { height: 380, showlegend: true, legend: { orientation: "h", y: -0.25 }, xaxis: { title: { text: "forecast made at" } }, yaxis: { rangemode: "tozero" }, shapes, annotations });
+    draw(byId("evolution"), traces, { height: 380, showlegend: true, legend: { orientation: "h", y: -0.25 }, xaxis: { title: { text: "forecast made at" } }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes, annotations });
     byId("evolution").setAttribute("aria-label", `How the forecast of ${item().id} for ${date(target)} evolved`);
     byId("target-date").textContent = `${date(target)}${actual === null ? ", not yet known" : `, ${number(actual)} sold`}`;
     byId("target").setAttribute("aria-valuetext", date(target));
@@ -287,6 +324,18 @@
     drawAll();
   }
 
+  function chooseForecast({ model, cutoff, date: target }) { // as far as it is on this page
+    if (data.models.includes(model)) state.model = data.models.indexOf(model);
+    const at = item().cutoffs.indexOf(data.dates.indexOf(cutoff));
+    const place = targetsOfItem().indexOf(data.dates.indexOf(target));
+    if (at >= 0) state.cutoff = at;
+    if (place >= 0) state.target = place;
+    byId("model").value = String(state.model);
+    byId("cutoff").value = state.cutoff;
+    byId("target").value = state.target;
+    drawAll();
+  }
+
   let isSeen = false;
   function drawAll() {
     if (!isSeen) return;
@@ -328,6 +377,7 @@
       byId("search").value = "";
       list("");
       chooseItem(Number(button.dataset.item));
+      if (button.dataset.model !== undefined) chooseForecast(button.dataset);
       byId("items-explorer").scrollIntoView();
       byId("item").focus({ preventScroll: true });
     });
