@@ -83,7 +83,8 @@ class PageFigure:
 
     @property
     def height(self) -> int:
-        return int(self.figure.layout.height or 400)
+        layout: Any = self.figure.layout
+        return int(layout.height or 400)
 
     @property
     def json(self) -> str:
