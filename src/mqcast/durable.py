@@ -1,7 +1,9 @@
-"""Files that are either as they were or wholly new, whatever happens meanwhile."""
+"""Files that are either as they were or wholly new, whatever happens meanwhile, and whoever else writes there."""
 
 import contextlib
+import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,22 +14,107 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # of file systems that have none
+NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+MOST_TRIES = 1000
+
 
 @contextlib.contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, however it ends."""
+def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> Iterator[Path]:
+    """`path`, a file or a folder, for one writer at a time of all threads and processes; the others are refused.
+
+    Yields the draft that `put_in_place` may make the file of that name. The claim is a lock on the draft: it goes with
+    its owner, however that ends, and a draft that is left behind bars nobody. With `make_parents` the folders above are
+    made; those that stay empty go again.
+    """
     if fcntl is None:
-        yield
+        with _unlocked(path, make_parents) as draft:
+            yield draft
         return
-    handle = os.open(folder, os.O_RDONLY)
+    draft = path.with_name(f".{path.name}.part")
+    new = [place for place in path.absolute().parents if not place.exists()] if make_parents else []
     try:
+        handle = _lock(draft, path, make_parents)
+    except BlockingIOError:
+        raise ArtifactError(f"another process or thread is {doing} {path}; wait for it or name another place") from None
+    except OSError as error:
+        _remove_empty(new)
+        raise cannot_write(path, error) from error
+    try:
+        yield draft
+    finally:
+        if _is_at(handle, draft):  # not put in place, nor already the next writer's
+            draft.unlink()
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do where a forked process has it open too
+        os.close(handle)
+        _remove_empty(new)
+
+
+@contextlib.contextmanager
+def _unlocked(path: Path, make_parents: bool) -> Iterator[Path]:
+    """Where there are no locks each writer has a draft of its own, and the last one is there in the end."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        if make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield draft
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _lock(draft: Path, path: Path, make_parents: bool) -> int:
+    """The draft, opened and locked; BlockingIOError if somebody else has it."""
+    assert fcntl is not None
+    for _ in range(MOST_TRIES):
+        try:
+            if make_parents:
+                draft.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(draft, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        except FileNotFoundError:
+            if not make_parents:
+                raise
+            continue  # another writer has taken the folder away again
+        except OSError as error:
+            if error.errno not in NOT_OURS or not path.is_dir():
+                raise
+            handle = os.open(path, os.O_RDONLY)  # a folder that is ours, in one that is not: itself is locked
+            draft = path
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ArtifactError(f"another process is {doing} {folder}; wait for it or name another folder") from None
-        yield
-    finally:
-        os.close(handle)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(handle)
+                raise
+        if _is_at(handle, draft):
+            return handle
+        os.close(handle)  # its last owner has put it in place, or taken it away
+    raise BlockingIOError
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Is this open file the one of that name?"""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except OSError:
+        return False
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for place in folders:
+        with contextlib.suppress(OSError):
+            place.rmdir()
+
+
+def put_in_place(draft: Path, path: Path, lasting: bool = True) -> None:
+    """Make a draft, file or folder, durable, and give it its name."""
+    if lasting:
+        fsync(draft)
+    draft.replace(path)
+    if lasting:
+        fsync(path.absolute().parent)
 
 
 def fsync(path: Path) -> None:
@@ -39,27 +126,23 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
-def write_file(path: Path, content: bytes | str, lasting: bool = True) -> None:
+def write_file(path: Path, content: bytes | str, lasting: bool = True, make_parents: bool = False) -> None:
     """Write under a temporary name, make it durable, rename. What stood there before is intact if this fails.
 
     Without `lasting` it is whole for all processes, but a crash of the machine may leave less of it.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with claimed(path, make_parents=make_parents) as draft:
+        write_draft(draft, path, content, lasting)
+
+
+def write_draft(draft: Path, path: Path, content: bytes | str, lasting: bool = True) -> None:
+    """The same by who has claimed the path already."""
     try:
         with draft.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            if lasting:
-                os.fsync(file.fileno())
-        draft.replace(path)
-        if lasting:
-            fsync(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # if even that fails, the first error says why
-            draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
+        put_in_place(draft, path, lasting)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def make_parent(path: Path) -> None:

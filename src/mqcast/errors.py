@@ -25,7 +25,9 @@
 =======
     ├── CheckError               a forecaster does not keep what mqcast.checks promises
     ├── PeerLostError            a process that worked with this one is gone
-    └── Interrupted              training was asked to stop; it is saved
+    └── ForkedProcessError       a process was forked from one that had used mqcast
+
+    Interrupted                  a KeyboardInterrupt: training was asked to stop by a signal; it is saved
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
@@ -77,7 +79,7 @@ class MqcastError(Exception):
         return _again, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[MqcastError], args: tuple[Any, ...], facts: dict[str, Any]) -> MqcastError:
+def _again(kind: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]) -> BaseException:
     """An error of another process."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)
@@ -204,12 +206,19 @@ class PeerLostError(MqcastError):
     """A process that worked with this one is gone."""
 
 
-class Interrupted(MqcastError):
-    """Training was asked to stop by a signal; all of it is saved."""
+class ForkedProcessError(MqcastError):
+    """A process that was forked from one that had used mqcast uses it too."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop by a signal, SIGINT or SIGTERM. No error: `except Exception` lets it pass."""
 
     def __init__(self, message: str, signal: int):
         self.signal = signal
-        super().__init__(message)
+        super().__init__(readable(message))
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class MqcastWarning(UserWarning):

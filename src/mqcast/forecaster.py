@@ -3,16 +3,16 @@
 import inspect
 import json
 import shutil
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
+from mqcast import process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
 from mqcast.artifact import ArtifactFolder, Manifest, entry_of
 from mqcast.config import RunConfig, nearest
@@ -24,8 +24,8 @@ from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
 from mqcast.data.windows import as_time
 from mqcast.defaults import SEASONAL_NAIVE, check_params, settings_for, tables_of
-from mqcast.durable import fsync, make_parent, write_file
-from mqcast.errors import ArtifactError, ConfigError, DataError, NotFittedError, quoted
+from mqcast.durable import claimed, make_parent, put_in_place, write_file
+from mqcast.errors import ArtifactError, ConfigError, DataError, Interrupted, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.levels import quantile_column
@@ -133,7 +133,11 @@ class Forecaster:
         run, config = None, None
         if self.model != SEASONAL_NAIVE:
             config = self._settings(panel, before=start_from)
-            run = self._train(panel, config, self._new_folder(), resume, start_from and start_from.run_)
+            before = start_from and start_from.run_
+            if self.folder is None:
+                run = self._train_apart(panel, config, before)
+            else:
+                run = self._train(panel, config, Path(self.folder), resume, before)
         self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
         for name in ("backtest_", "_plots_"):
             self.__dict__.pop(name, None)
@@ -189,16 +193,6 @@ class Forecaster:
             changes["split"] = {"train_until": until, "valid_until": until}
         return settings_for(panel, self.model, int(self.horizon), self._levels, changes)
 
-    def _new_folder(self) -> Path:
-        if self.folder is not None:
-            return Path(self.folder)
-        return self._temporary_folder()
-
-    def _temporary_folder(self) -> Path:
-        folder = tempfile.mkdtemp(prefix="mqcast-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return Path(folder) / "run"
-
     def _train(
         self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False, start_from: Any = None
     ) -> Any:
@@ -209,6 +203,20 @@ class Forecaster:
             return fit(
                 panel, config, folder, resume=resume, start_from=start_from, listeners=listeners, device=self.device
             )
+
+    def _train_apart(self, panel: Panel, config: RunConfig, start_from: Any = None) -> Any:
+        """A run in a temporary folder that goes with it, or at once where training fails."""
+        own = process.new_temporary_folder()
+        try:
+            run = self._train(panel, config, own / "run", start_from=start_from)
+        except BaseException as error:
+            shutil.rmtree(own, ignore_errors=True)
+            if not isinstance(error, Interrupted):
+                raise
+            text = f"{Signals(error.signal).name}: training has stopped; to go on another time, give folder="
+            raise Interrupted(text, error.signal) from None
+        process.keep_as_long_as(run, own)
+        return run
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 
@@ -294,9 +302,7 @@ class Forecaster:
         else:
             found = pl.concat([self._forecast_anew(panel, *part, used) for part in _parts(panel, start, end, refit)])
         self.backtest_ = dress.wear(found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id)
-        for run, *_ in [*self.__dict__.get("backtest_runs_", ()), *used[:-1]]:
-            shutil.rmtree(run.folder, ignore_errors=True)
-        self._judged_, self.backtest_runs_ = panel, used[-1:]
+        self._judged_, self.backtest_runs_ = panel, used
         self.__dict__.pop("_plots_", None)
         return self.backtest_
 
@@ -388,6 +394,11 @@ class Forecaster:
         """Write all that `load` needs to a new folder: settings, weights and the fitted data; nothing in it is code."""
         self._fitted()
         path = path_of("path", path)
+        with claimed(path, "saving to", make_parents=True):
+            self._save(path)
+        return path
+
+    def _save(self, path: Path) -> None:
         if path.exists():
             raise ArtifactError(f"{path} exists already; name a new folder")
         facts = {
@@ -398,10 +409,10 @@ class Forecaster:
             | {"config": tables_of(self.config) or None, **self._limits},
             "dress": self.dress_.facts(),
         }
-        draft = path.with_name(f".{path.name}.part")
-        shutil.rmtree(draft, ignore_errors=True)
+        draft = path.with_name(f".{path.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
         try:
-            draft.mkdir(parents=True)
+            draft.mkdir()
             contents = {} if self.run_ is None else self.run_.final_files()
             contents[FACTS] = json.dumps(facts, indent=1, default=str).encode()
             for name, content in contents.items():
@@ -410,14 +421,11 @@ class Forecaster:
             pack(frames.rows, draft / PANEL, static=frames.static, events=frames.events, like=self.panel_)
             contents[f"{PANEL}/{PANEL}.json"] = (draft / PANEL / f"{PANEL}.json").read_bytes()
             Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
-            fsync(draft)
-            draft.replace(path)
-            fsync(path.absolute().parent)
+            put_in_place(draft, path)
         except OSError as error:
             raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; see to it and retry") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return path
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
@@ -459,6 +467,7 @@ class Forecaster:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _fitted(self) -> None:
+        process.use()
         if not hasattr(self, "panel_"):
             raise NotFittedError("this Forecaster has not been fitted; call fit(frame) first, or Forecaster.load(path)")
 
@@ -488,9 +497,9 @@ class Forecaster:
         return forecast_frame(run, panel, first=first, last=last, device=self.device)
 
     def _forecast_anew(self, panel: Panel, start: Any, end: Any, used: list[tuple[Any, Any, Any]]) -> pl.DataFrame:
-        """By a network that has seen no target after `start`; it is added to those used, to be looked at."""
-        run = self._train(panel, self._settings(panel, until=start), self._temporary_folder())
-        used.append((run, start, end))
+        """By a network that has seen no target after `start`; it takes the place of the one used before."""
+        run = self._train_apart(panel, self._settings(panel, until=start))
+        used[:] = [(run, start, end)]
         return self._forecast(panel, start, end, run)
 
     def _cutoffs(self, panel: Panel, start: Any, end: Any) -> tuple[Any, Any]:

@@ -81,7 +81,8 @@ def run_processes(num: int, arguments: list[str], tell: Callable[[str], None]) -
     """Run `python -m mqcast …` as `num` processes that work together; the exit code of the first that fails, or 0.
 
     When one fails the others are asked to stop, and one reason is told, that of a process which did not fail because
-    another did. Ctrl-C reaches them all from the terminal; SIGTERM is passed on.
+    another did. They have a session of their own, so that signals, a terminal's too, come to this process alone, which
+    passes each on once.
     """
     folder = tempfile.TemporaryDirectory(prefix="mqcast-", ignore_cleanup_errors=True)
     children = _start_all(num, arguments, {REASONS: folder.name})
@@ -91,10 +92,16 @@ def run_processes(num: int, arguments: list[str], tell: Callable[[str], None]) -
             if child.poll() is None:
                 child.send_signal(number)
 
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    }
+    def pause(number: int, frame: FrameType | None) -> None:
+        pass_on(signal.SIGSTOP, frame)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        pass_on(signal.SIGCONT, frame)  # this process goes on, and with it the others
+
+    handlers = {signal.SIGTERM: pass_on, signal.SIGINT: pass_on}
+    if hasattr(signal, "SIGTSTP"):
+        handlers[signal.SIGTSTP] = pause
+    ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
+    before = {number: signal.signal(number, handlers[number]) for number in handlers if number not in ignored}
     try:
         code = _wait(children)
         for reason in sorted(Path(folder.name).iterdir())[:1]:
@@ -128,7 +135,7 @@ def environments(num: int) -> list[dict[str, str]]:
 
 def _start_all(num: int, arguments: list[str], told: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "mqcast", *arguments]
-    return [subprocess.Popen(command, env=env | told) for env in environments(num)]
+    return [subprocess.Popen(command, env=env | told, start_new_session=True) for env in environments(num)]
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:

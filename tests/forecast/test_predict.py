@@ -15,6 +15,7 @@ from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_w
 from mqcast import ConfigError, DataError, Panel
 from mqcast.config import ModelConfig
 from mqcast.data.windows import Span, WindowPlan
+from mqcast.durable import claimed
 from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError, SeriesLeftOutWarning
 from mqcast.forecast import predict
 from mqcast.forecast.predict import context_of, forecast
@@ -136,7 +137,8 @@ def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypa
     whole = pl.read_parquet(forecast(run, panel, tmp_path / "whole", first=week(30)))
     parts = [whole.filter(pl.col("unique_id").is_in(panel.ids.to_pylist()[s.start : s.stop])) for s in shards]
     files = [tmp_path / f"{i}.arrow" for i in range(len(shards))]
-    with predict.Merger(files, tmp_path / "merged") as merger:
+    path = tmp_path / "merged"
+    with claimed(path) as draft, predict.Merger(files, path, draft) as merger:
         for i in (1, 0, *range(3, len(files))):
             predict._write_shard(files[i], parts[i])
             merger.take()
@@ -146,7 +148,8 @@ def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypa
         predict._write_shard(files[2], parts[2])
         merger.finish()
     assert pl.read_parquet(tmp_path / "merged").equals(whole)
-    with predict.Merger(files, tmp_path / "other") as merger:
+    path = tmp_path / "other"
+    with claimed(path) as draft, predict.Merger(files, path, draft) as merger:
         merger.take()
     assert not (tmp_path / "other").exists()
     assert not list(tmp_path.glob(".*.part")), "what was interrupted leaves nothing behind"

@@ -64,11 +64,11 @@ def test_one_process_and_two_train_and_forecast_alike(place):
 
 
 def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place):
-    """SIGINT as a terminal sends it: to all processes of the group; SIGTERM to the one that was started."""
+    """The process that was started passes each signal on to those that it has started."""
     settings = ("--config", "run.toml", "--set", "train.max_epochs=4")
     mqcast(place, "fit", "panel", "whole", *settings, "--processes", "1")
-    for number, processes in ((signal.SIGINT, 1), (signal.SIGTERM, 2)):
-        run = f"stopped by {number}"
+    for number, processes in ((signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2)):
+        run = f"{processes} stopped by {number}"
         process = start(place, "fit", "panel", run, *settings, "--processes", str(processes))
         metrics = place / run / "metrics.jsonl"
         deadline = time.monotonic() + 120

@@ -241,7 +241,7 @@ def test_a_run_that_ran_out_of_time_goes_on_with_more_of_it_to_the_same_weights(
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path):
     def again(record):
         if isinstance(record, Step):
-            with pytest.raises(ArtifactError, match="another process is training in"):
+            with pytest.raises(ArtifactError, match="another process or thread is training in"):
                 fit(sample_panel(), config(max_steps=2), tmp_path / "run", resume=True)
 
     fit(sample_panel(), config(max_steps=2), tmp_path / "run", listeners=(again,))

@@ -77,7 +77,7 @@ def die_while_saving(stage: str, save: int) -> None:
         count += not is_json
         if count >= save and stage == ("half vouched" if is_json else "half written"):
             packed = content.encode() if isinstance(content, str) else content
-            path.with_name(f".{path.name}.{os.getpid()}.part").write_bytes(packed[: len(packed) // 2])
+            path.with_name(f".{path.name}.part").write_bytes(packed[: len(packed) // 2])
             die()
         if count >= save and stage == "written":
             Path.replace = lambda *_: die()

@@ -178,7 +178,7 @@ def _main() -> None:
     before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         app()
-    except MqcastError as error:
+    except (MqcastError, Interrupted) as error:
         if "--debug" in sys.argv:
             raise
         if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):

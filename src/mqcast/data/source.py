@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqcast import process
 from mqcast.arguments import path_of
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
@@ -48,6 +49,7 @@ class Source(Protocol):
 
 def open_source(frame: Any, what: str = "the frame") -> Source:
     """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder, a glob or a list of paths."""
+    process.use()
     if isinstance(frame, str | Path):
         return ParquetSource([frame], str(frame))
     if isinstance(frame, list) and frame and all(isinstance(path, str | Path) for path in frame):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mqcast.artifact import ArtifactFolder, check_entry, entry_of, entry_of_file, seal
-from mqcast.durable import fsync, locked
+from mqcast.durable import claimed, fsync
 from mqcast.errors import ArtifactError
 
 FORMAT = "mqcast-panel"
@@ -35,26 +35,25 @@ SMALL_BYTES = 64 * 2**20  # a panel up to this size is read into memory and chec
 @contextmanager
 def new_data_folder(folder: Path) -> Iterator[Path]:
     """A fresh data folder inside `folder`; gone again, with `folder` if it was new, when something goes wrong."""
-    if folder.is_file():
-        raise ArtifactError(f"{folder} is a file; name a folder for the panel")
-    if folder.is_dir() and not (folder / MANIFEST).exists() and _strangers(folder):
-        raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    data = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, "packing into"):
+    with claimed(folder, "packing into", make_parents=True):
+        if folder.is_file():
+            raise ArtifactError(f"{folder} is a file; name a folder for the panel")
+        is_new, data = not folder.exists(), None
+        if not is_new and not (folder / MANIFEST).exists() and _strangers(folder):
+            raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
+        try:
+            folder.mkdir(exist_ok=True)
             data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
             yield data
-    except BaseException as error:
-        if data is not None:
-            shutil.rmtree(data, ignore_errors=True)
-        for place in new:
-            if place.is_dir() and not any(place.iterdir()):
-                place.rmdir()
-        if isinstance(error, OSError):
-            raise ArtifactError(f"cannot write to {folder}: {error.strerror or error}; see to it and retry") from error
-        raise
+        except BaseException as error:
+            if data is not None:
+                shutil.rmtree(data, ignore_errors=True)
+            if is_new and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+            if isinstance(error, OSError):
+                problem = error.strerror or error
+                raise ArtifactError(f"cannot write to {folder}: {problem}; see to it and retry") from error
+            raise
 
 
 def _strangers(folder: Path) -> bool:

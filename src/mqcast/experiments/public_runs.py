@@ -20,7 +20,7 @@ import polars as pl
 
 from mqcast.config import RunConfig, SearchConfig
 from mqcast.data.windows import WindowPlan
-from mqcast.durable import fsync
+from mqcast.durable import claimed, put_in_place
 from mqcast.errors import Interrupted
 from mqcast.evaluation import evaluate, loss_by_lead, volatility
 from mqcast.experiments.public import AGGREGATIONS, LEVELS, PublicTask
@@ -174,10 +174,9 @@ def forecast_blocks(
     scaled = path.with_name(f"scaled-{path.name}")
     write_forecasts(run, panel, plan, scaled, device=device, on_progress=on_progress)
     if is_first():
-        draft = path.with_name(f".{path.name}.part")
-        panels.in_units(pl.scan_parquet(scaled)).sink_parquet(draft)
-        fsync(draft)
-        draft.replace(path)
+        with claimed(path, "forecasting to") as draft:
+            panels.in_units(pl.scan_parquet(scaled)).sink_parquet(draft)
+            put_in_place(draft, path)
         scaled.unlink()
     return plan.num_trajectories
 

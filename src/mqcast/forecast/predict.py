@@ -25,7 +25,7 @@ from mqcast.data.batch import Assembler
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
-from mqcast.durable import cannot_write, fsync, write_file
+from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError, ConfigError, NonFiniteError, SeriesLeftOutWarning
 from mqcast.levels import quantile_column
 from mqcast.model.networks import Network
@@ -75,10 +75,12 @@ def write_forecasts(
     assemble = run.assembler(panel).on_windows(plan.config)
     shards = series_shards(panel, plan)
     folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
-    with joined(device) as ranks:
+    with joined(device) as ranks, contextlib.ExitStack() as stack:
+        draft = stack.enter_context(claimed(path, "forecasting to", make_parents=True)) if ranks.is_first else path
+        ranks.agree(1)  # nobody forecasts before the path is ours
         network.to(ranks.device)
         files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
-        with Merger(files, path) as merger:
+        with Merger(files, path, draft) as merger:
             for i in ranks.claims(len(shards)):
                 if _shard(files[i]) is None:
                     _write_shard(files[i], shard_frame(network, assemble, plan, shards[i], run.least))
@@ -286,8 +288,8 @@ def _shard_digest(file: Path, content: bytes | memoryview) -> bytes:
 class Merger:
     """Shards become one file, in their order, as they appear. Quantiles hardly repeat: they get no dictionary."""
 
-    def __init__(self, files: list[Path], path: Path):
-        self.files, self.path, self.draft = files, path, path.with_name(f".{path.name}.part")
+    def __init__(self, files: list[Path], path: Path, draft: Path):
+        self.files, self.path, self.draft = files, path, draft
         self.writer: pq.ParquetWriter | None = None
         self.num_taken = 0
 
@@ -298,7 +300,6 @@ class Merger:
         if self.writer is not None:  # it has failed, or was interrupted
             with contextlib.suppress(OSError):  # the first error says why
                 self.writer.close()
-            self.draft.unlink(missing_ok=True)
 
     def take(self) -> None:
         """Those that are there, up to the first that is not."""
@@ -319,9 +320,7 @@ class Merger:
             raise ArtifactError(f"{missing} is missing; let all processes write to one file system, and forecast again")
         try:
             self.writer.close()
-            fsync(self.draft)
-            self.draft.replace(self.path)
-            fsync(self.path.absolute().parent)
+            put_in_place(self.draft, self.path)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self.writer = None

@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from mqcast.durable import make_parent, write_file
+from mqcast.durable import write_file
 from mqcast.report.style import shortened
 
 MOST_PAGE_BYTES = 8_000_000
@@ -148,8 +148,7 @@ def figure_page(figure: go.Figure) -> str:
 
 
 def write_page(path: Path, page: Page) -> Path:
-    make_parent(path)
-    write_file(path, render(page))
+    write_file(path, render(page), make_parents=True)
     return path
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from mqcast.arguments import path_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.durable import make_parent, write_file
+from mqcast.durable import claimed, write_draft
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.slices import Slices
 from mqcast.provenance import git
@@ -70,10 +70,16 @@ def write_sources(
     What is implausible stands above everything, and is warned of as well.
     """
     path = path_of("path", path)
-    make_parent(path)
-    findings, facts = findings_of(sources, seed), provenance(seed)
-    notes = (*notes, *notices_of(findings.implausible))
-    most = MOST_BYTES
+    with claimed(path, "writing the report", make_parents=True) as draft:
+        findings = findings_of(sources, seed)
+        notes = (*notes, *notices_of(findings.implausible))
+        write_draft(draft, path, _text_of(sources, findings, title, notes, seed))
+    warn_of(findings.implausible.verdicts)
+    return findings
+
+
+def _text_of(sources: Sources, findings: Findings, title: str, notes: tuple[str, ...], seed: int) -> str:
+    facts, most = provenance(seed), MOST_BYTES
     while True:
         explorer = explorer_of(sources, findings, seed, most)
         sections = sections_of(sources, findings, explorer, facts)
@@ -81,11 +87,8 @@ def write_sources(
         text = render(Page(title, lead_of(findings), sections, explorer.payload, left_out, notes))
         surplus = len(text.encode()) - MOST_PAGE_BYTES
         if surplus <= 0 or len(explorer.ids) == 1:
-            break
+            return text
         most = min(most, len(explorer.payload.encode())) - surplus
-    write_file(path, text)
-    warn_of(findings.implausible.verdicts)
-    return findings
 
 
 def provenance(seed: int) -> dict[str, str]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.distributed.rendezvous import rendezvous
 
+from mqcast import process
 from mqcast.errors import ConfigError, PeerLostError
 
 _num_groups = itertools.count()
@@ -127,6 +128,7 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
     Each has as many threads as are said: sums depend on their number to the bit, and on a CPU a process a core is
     faster than a thread a core.
     """
+    process.use()
     place, before = pick_device(device), torch.get_num_threads()
     _use_threads(num_threads)
     try:

@@ -22,7 +22,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
-from mqcast.durable import locked
+from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
 from mqcast.levels import percentile
 from mqcast.model.fused import why_not_served
@@ -58,7 +58,24 @@ def fit(
     like the other's (`like=`). Scales are those of the new data, and the optimiser is fresh.
     """
     with joined(device, config.train.num_threads) as ranks:
-        training = Training(panel, config, Path(folder), ranks, resume, listeners, start_from)
+        return train(panel, config, Path(folder), ranks, resume, listeners, start_from)
+
+
+def train(
+    panel: Panel,
+    config: RunConfig,
+    folder: Path,
+    ranks: Ranks,
+    resume: bool = False,
+    listeners: tuple[Listener, ...] = (),
+    start_from: Run | None = None,
+) -> Run:
+    """The same by ranks that have joined already; one group at a time trains in a folder."""
+    with ExitStack() as stack:
+        if ranks.is_first:
+            stack.enter_context(claimed(folder, "training in", make_parents=True))
+        ranks.agree(1)  # nobody looks at the folder before it is ours
+        training = Training(panel, config, folder, ranks, resume, listeners, start_from)
         training.run_to_end()
         return training.run
 
@@ -133,7 +150,6 @@ class Training:
             return
         with ExitStack() as stack:
             if self.ranks.is_first:
-                stack.enter_context(locked(self.run.folder, "training in"))
                 self.run.begin_training()
                 metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
                 self.metrics = stack.enter_context(closing(metrics))
@@ -394,7 +410,9 @@ class Training:
         return limit is not None and time.monotonic() - self.clock > 60 * limit
 
     def _reason_to_stop(self, requests: list[int]) -> str | None:
-        """Why training is done after this step; if a signal asked, save and raise."""
+        """Why training is done after this step; if it is not, but a signal asked, save and raise."""
+        if self.state.step == self.config.train.max_steps:
+            return f"max_steps ({self.state.step})"
         asked = next((number for number in requests if number > 0), None)
         if asked is not None:
             self._save()
@@ -406,8 +424,6 @@ class Training:
             )
         if -1 in requests:
             return OUT_OF_TIME
-        if self.state.step == self.config.train.max_steps:
-            return f"max_steps ({self.state.step})"
         return None
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from rich.table import Table
 
 from mqcast.config import Range, RunConfig, SearchConfig
 from mqcast.data.panel import Panel
-from mqcast.durable import write_file
+from mqcast.durable import claimed, write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
 from mqcast.run import Run, exists
 from mqcast.train.distributed import Ranks, joined
-from mqcast.train.loop import Training
+from mqcast.train.loop import train
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
 from mqcast.train.records import Epoch, Listener, Message, Record, read_metrics
 from mqcast.train.signals import stop_requests
@@ -91,8 +92,11 @@ def search(
     """
     folder = Path(folder)
     _check(panel, config, settings)
-    trials = _read_trials(folder, config, panel)
-    with joined(device, config.train.num_threads) as ranks, stop_requests() as stop:
+    with joined(device, config.train.num_threads) as ranks, stop_requests() as stop, ExitStack() as stack:
+        if ranks.is_first:
+            stack.enter_context(claimed(folder, "searching in", make_parents=True))
+        ranks.agree(1)  # nobody looks at the folder before it is ours
+        trials = _read_trials(folder, config, panel)
         for proposal in proposals(settings, folder):
             name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
             if name not in trials:
@@ -162,7 +166,7 @@ def _run_trial(
 
     state, error = "complete", None
     try:  # as `fit` does; but processes can join only once
-        Training(panel, config, folder, ranks, resume=True, listeners=(*listeners, watch)).run_to_end()
+        train(panel, config, folder, ranks, resume=True, listeners=(*listeners, watch))
     except _HopelessError:
         state = "pruned"
     except TrainingError as problem:

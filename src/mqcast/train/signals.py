@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
+
+from mqcast.errors import Interrupted
+
+DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 @dataclass
@@ -22,12 +27,17 @@ class StopRequests:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Ctrl-C and SIGTERM wait for the end of the step; a second one does not."""
+    """Ctrl-C and SIGTERM wait for the end of the step; a second one does not.
+
+    A host that handles or ignores a signal in its own way goes on doing so.
+    """
     requests = StopRequests()
     if threading.current_thread() is not threading.main_thread():
         yield requests  # signals are the main thread's
         return
-    before = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number in DEFAULTS if _may_be_taken(number, handler := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, requests)
     try:
         yield requests
     finally:
@@ -35,3 +45,10 @@ def stop_requests() -> Iterator[StopRequests]:
             signal.signal(number, handler)
             if isinstance(handler, StopRequests):  # a request that came too late for the inner work is the outer one's
                 handler.signal = handler.signal or requests.signal
+    if requests.signal and not isinstance(before[requests.signal], StopRequests):
+        name = signal.Signals(requests.signal).name
+        raise Interrupted(f"{name}: it came as the work was done; all is saved", requests.signal)
+
+
+def _may_be_taken(number: int, handler: Any) -> bool:
+    return handler is DEFAULTS[number] or isinstance(handler, StopRequests)

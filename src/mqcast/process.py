@@ -1,0 +1,41 @@
+"""What belongs to one process and not to those that are forked from it: its threads, and its temporary folders."""
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from mqcast.errors import ForkedProcessError
+
+_user: int | None = None
+
+
+def use() -> None:
+    """Note which process uses mqcast; raise in one that was forked from it.
+
+    A forked process has locks of the parent's libraries (polars, OpenMP) but not their threads: it would wait forever.
+    """
+    global _user
+    if _user is None:
+        _user = os.getpid()
+    elif _user != os.getpid():
+        raise ForkedProcessError(
+            "this process was forked from one that had used mqcast already, whose threads it lacks; start processes by "
+            "multiprocessing.get_context('spawn'), or fork before the first use"
+        )
+
+
+def new_temporary_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="mqcast-"))
+
+
+def keep_as_long_as(owner: Any, folder: Path) -> None:
+    """Remove a folder with its owner, or as this process ends; a forked process leaves it alone."""
+    weakref.finalize(owner, _remove_own, str(folder), os.getpid())
+
+
+def _remove_own(folder: str, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
