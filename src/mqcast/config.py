@@ -135,6 +135,10 @@ class ScalingConfig(Settings):
     by: Literal["recent", "series", "global", "past", "past_mean", "none"] = "series"
     log1p: bool = False
     half_life: float = Field(default=4.0, gt=0, description="recent: rows after which an observation weighs half")
+    zeros: Literal["demand", "told_apart", "missing"] = Field(
+        default="demand",
+        description="told_apart: before a first sale not on sale yet, among large sales closed; missing: never demand",
+    )
 
 
 class WindowConfig(Settings):

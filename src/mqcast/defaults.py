@@ -20,7 +20,8 @@ SEASONAL_NAIVE = "seasonal-naive"
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
 TRAJECTORIES_A_STEP = 1024
-SAMPLE, CLOSINGS, FAR_FROM_NONE = 1_000_000, 0.02, 20  # values looked at; share of zeros; the least of other days
+SAMPLE, NUM_BLOCKS = 1_000_000, 16  # values looked at, where there are more: so many blocks of neighbours
+CLOSINGS, FAR_FROM_NONE = 0.02, 20  # share of zeros that follow a sale; the least of other days
 
 
 def check_params(
@@ -124,18 +125,21 @@ def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict
 
 
 def _scaling(panel: Panel) -> dict[str, Any]:
-    """Changes from a recent level, in logarithms unless demand may be negative.
+    """Changes from a recent level, in logarithms unless demand may be negative; zeros told apart, see `data.scaling`.
 
-    Not where it is 0 on planned days and large on others: in logarithms a closed day is so far from the others that
-    what happens on these is small beside it, and a recent level would fall with every closed day.
+    Where closed days follow days of large sales, again and again, they are learnt best without logarithms, on the scale
+    of the whole series.
     """
     if np.nanmin(panel.target) < 0:
         return {"by": "recent", "log1p": False}
-    y = panel.target[:: max(1, len(panel.target) // SAMPLE)]
-    sold, num_none = y[y > 0], int((y == 0).sum())
-    if num_none > CLOSINGS * (num_none + len(sold)) and len(sold) and np.quantile(sold, 0.05) > FAR_FROM_NONE:
-        return {"by": "series", "log1p": False}
-    return {"by": "recent", "log1p": True}
+    size = min(len(panel.target), SAMPLE // NUM_BLOCKS)
+    starts = np.linspace(0, len(panel.target) - size, NUM_BLOCKS if len(panel.target) > SAMPLE else 1).astype(int)
+    size = size if len(panel.target) > SAMPLE else len(panel.target)
+    y = np.concatenate([panel.target[start : start + size] for start in starts])
+    num_closings, sold = int(((y[1:] == 0) & (y[:-1] > 0)).sum()), y[y > 0]
+    if num_closings > CLOSINGS * len(y) and np.quantile(sold, 0.05) > FAR_FROM_NONE:
+        return {"by": "series", "log1p": False, "zeros": "told_apart"}
+    return {"by": "recent", "log1p": True, "zeros": "told_apart"}
 
 
 def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:

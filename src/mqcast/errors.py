@@ -29,7 +29,8 @@
 
     Interrupted                  a KeyboardInterrupt: training was asked to stop by a signal; it is saved
 
-Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`, and
+Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
+`ForecastLimitedWarning` (forecasts beyond what the past can justify), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
 
 No message is longer than LONGEST, whatever ids, columns and paths it quotes, and none has a line break, a control
@@ -242,3 +243,7 @@ class SeriesLeftOutWarning(MqcastWarning):
 
 class ImplausibleForecastWarning(MqcastWarning):
     """Forecasts that cannot be meant: far beyond anything ever sold, negative, all 0, or quantiles that are none."""
+
+
+class ForecastLimitedWarning(MqcastWarning):
+    """Forecasts beyond what the past can justify; they are published at the limit."""

@@ -285,7 +285,9 @@ def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:
     arrays = {
         "target.loc": target.loc,
         "target.scale": target.scale,
-        "target.default": np.array([target.default_loc, target.default_scale, target.typical_spread]),
+        "target.default": np.array(
+            [target.default_loc, target.default_scale, target.typical_spread, target.typical_largest]
+        ),
         "target.id_offsets": np.frombuffer(offsets, np.int64),
         "target.id_bytes": np.frombuffer(text or b"", np.uint8),
     }

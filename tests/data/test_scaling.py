@@ -35,8 +35,8 @@ def panel_of(like: Panel | None = None, **series) -> Panel:
 
 def scales(scaler: TargetScaler, panel: Panel, name: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     i = np.array([panel.index_of(name)])
-    loc, scale = scaler.on(panel).at(i, panel.first_step[i], width)
-    return loc[0], scale[0]
+    found = scaler.on(panel).at(i, panel.first_step[i], width)
+    return found.loc[0], found.scale[0]
 
 
 def test_per_series_scaling_is_mean_and_spread_of_the_training_part():
@@ -150,8 +150,8 @@ def test_where_a_window_starts_does_not_change_the_scales(by):
     bound = TargetScaler.fit(train, ScalingConfig(by=by)).on(new)
     whole = bound.at(np.array([0]), new.first_step - 5, 65)
     late = bound.at(np.array([0]), new.first_step + 30, 30)
-    np.testing.assert_array_equal(whole[0][:, 35:], late[0])
-    np.testing.assert_array_equal(whole[1][:, 35:], late[1])
+    for name in ("loc", "scale", "unit"):
+        np.testing.assert_array_equal(getattr(whole, name)[:, 35:], getattr(late, name))
 
 
 def test_before_its_first_sale_a_series_has_the_scale_of_all():

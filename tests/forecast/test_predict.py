@@ -120,7 +120,7 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
 def test_shards_that_a_crash_cut_short_or_a_disk_changed_are_made_again(tmp_path, harm):
     file, frame = tmp_path / "shard.arrow", pl.DataFrame({"unique_id": ["a"] * 50, "q0.5": [1.0] * 50})
     assert predict._shard(file) is None
-    predict._write_shard(file, frame)
+    predict._write_shard(file, frame, predict.Limited())
     found = predict._shard(file)
     assert found is not None
     assert frame.equals(pl.DataFrame(found))
@@ -140,12 +140,12 @@ def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypa
     path = tmp_path / "merged"
     with claimed(path) as draft, predict.Merger(files, path, draft) as merger:
         for i in (1, 0, *range(3, len(files))):
-            predict._write_shard(files[i], parts[i])
+            predict._write_shard(files[i], parts[i], predict.Limited())
             merger.take()
         assert merger.num_taken == 2, "the third is not there yet"
         with pytest.raises(ArtifactError, match=r"2\.arrow is missing; let all processes write to one file system"):
             merger.finish()
-        predict._write_shard(files[2], parts[2])
+        predict._write_shard(files[2], parts[2], predict.Limited())
         merger.finish()
     assert pl.read_parquet(tmp_path / "merged").equals(whole)
     path = tmp_path / "other"

@@ -40,6 +40,11 @@ def join(*vectors: Vector) -> Vector:
     return np.concatenate(vectors)
 
 
+def compressed(x: float) -> float:
+    """Logarithmic where it is farther than 8 scales from the level."""
+    return x if abs(x) <= 8 else math.copysign(8 + math.log1p(abs(x) - 8), x)
+
+
 def relu(x: Vector) -> Vector:
     return np.maximum(x, 0)
 
@@ -125,7 +130,7 @@ class Series:
         """y_t and x_t: the scaled target, whether it was observed, location and scale, past numbers and categories."""
         batch, b = self.batch, self.b
         loc, scale, observed = batch.loc[b, t].item(), batch.scale[b, t].item(), batch.observed[b, t].item()
-        x = [(batch.values[b, t].item() - loc) / scale if observed else 0.0, float(observed)]
+        x = [compressed((batch.values[b, t].item() - loc) / scale) if observed else 0.0, float(observed)]
         if config.scale_inputs:
             x += [math.asinh(loc / scale), math.log(scale)]
         x += batch.past_number[b, t].tolist()

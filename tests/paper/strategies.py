@@ -100,6 +100,8 @@ class Setting:
             begun=torch.from_numpy(self.begun),
             loc=numbers(size, time),
             scale=numbers(size, time).exp(),
+            unit=numbers(size, time).exp(),
+            knee=numbers(size, time).exp(),
             is_fct=torch.from_numpy(self.begun[:, :time]),
             past_number=numbers(size, time, inputs.past_numbers),
             past_observed=torch.from_numpy(rng.random((size, time, inputs.past_numbers)) < 0.7),

@@ -17,14 +17,16 @@ from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import WindowPlan, Windows, as_time
 from mqcast.errors import ConfigError
 
+FAR_INPUT = 8.0  # scales from the level beyond which the target is compressed as an input
+
 
 @dataclass(frozen=True)
 class Batch:
     """What a network sees of B windows. `span` is T + H, `reach_span` is R + T + H + R, `shared` is 1 or B.
 
     A creation time t may use `values`, `observed` and the past columns up to t, the known columns up to t + H, and the
-    global columns up to t + H + R. `values` is the target under the transform f, not yet brought to scale, and 0 where
-    it is not observed.
+    global columns up to t + H + R. `values` is the target, and 0 where it is not observed; on the scale of a creation
+    time it is (f(values / unit) − loc) / scale, with f the logarithm of 1 + x or, unless `log1p`, x itself.
     """
 
     values: Float[Tensor, "batch span"]
@@ -32,6 +34,8 @@ class Batch:
     begun: Bool[Tensor, "batch span"]  # the series' first row is not after this step
     loc: Float[Tensor, "batch time"]
     scale: Float[Tensor, "batch time"]
+    unit: Float[Tensor, "batch time"]
+    knee: Float[Tensor, "batch time"]  # above it f goes on in a straight line
     is_fct: Bool[Tensor, "batch time"]  # this creation time is scored
     past_number: Float[Tensor, "batch time past_numbers"]
     past_observed: Bool[Tensor, "batch time past_numbers"]
@@ -45,6 +49,7 @@ class Batch:
     series: Int[Tensor, " batch"]  # numbers in the panel
     start: Int[Tensor, " batch"]  # step of the first input
     num_fcts: int  # creation times of the windows: the last of T
+    log1p: bool = False
 
     @property
     def horizon(self) -> int:
@@ -53,15 +58,18 @@ class Batch:
     def inputs(self) -> Float[Tensor, "batch time"]:
         """The scaled target up to each creation time; 0 where it is not observed."""
         num_steps = self.loc.shape[1]
-        scaled = (self.values[:, :num_steps] - self.loc) / self.scale
-        return torch.where(self.observed[:, :num_steps], scaled, 0.0)
+        scaled = (self._forward(self.values[:, :num_steps], self.unit, self.knee) - self.loc) / self.scale
+        size = scaled.abs()
+        near = torch.where(size > FAR_INPUT, scaled.sign() * (FAR_INPUT + (size - FAR_INPUT).relu().log1p()), scaled)
+        return torch.where(self.observed[:, :num_steps], near, 0.0)
 
     def targets(self, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct"]:
         """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale.
 
         With `num_fcts`, of the last creation times alone.
         """
-        scaled = (self._ahead(self.values) - self.loc[:, None]) / self.scale[:, None]
+        ahead = self._forward(self._ahead(self.values), self.unit[:, None], self.knee[:, None])
+        scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
 
     def is_scored(self, num_fcts: int | None = None) -> Bool[Tensor, "batch horizon fct"]:
@@ -69,11 +77,27 @@ class Batch:
         scored = self._ahead(self.observed) & self.is_fct[:, None]
         return scored if num_fcts is None else scored[:, :, -num_fcts:]
 
+    def unscaled(self, outputs: Float[Tensor, "batch horizon fct quantile"]) -> np.ndarray:
+        """What a network says of the last creation times, in units of demand, in float64."""
+        loc, scale, unit, knee = (
+            x[:, None, -outputs.shape[2] :, None].cpu().double() for x in (self.loc, self.scale, self.unit, self.knee)
+        )
+        z = loc + scale * outputs.cpu().double()
+        if not self.log1p:
+            return z.numpy()
+        at_knee = torch.log1p(knee / unit)
+        return (unit * torch.expm1(z.minimum(at_knee)) + (knee + unit) * (z - at_knee).relu()).numpy()
+
+    def _forward(self, values: Tensor, unit: Tensor, knee: Tensor) -> Tensor:
+        if not self.log1p:
+            return values
+        return torch.log1p(values.minimum(knee) / unit) + (values - knee).relu() / (knee + unit)
+
     def _ahead(self, steps: Tensor) -> Tensor:
         return steps[:, 1:].unfold(1, self.loc.shape[1], 1)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "num_fcts"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("num_fcts", "log1p")}
 
     def to(self, device: torch.device | str) -> "Batch":
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
@@ -117,22 +141,25 @@ class Assembler:
         rows, exists = panel.rows_at(windows.series, start, span)
         begun = steps >= panel.first_step[windows.series][:, None]
         visible = exists & (steps <= windows.last_target[:, None])
-        y = np.where(visible, panel.target[rows], np.nan)
+        y = np.where(visible, self.target.target.rows(rows, windows.series[:, None]), np.nan)
         observed = ~np.isnan(y)
-        loc, scale = self.target.at(windows.series, start, num_steps, windows.last_target)
+        scales = self.target.at(windows.series, start, num_steps, windows.last_target)
         fct = steps[:, :num_steps]
         is_fct = (fct >= windows.first_fct[:, None]) & (fct <= windows.last_fct[:, None])
+        is_fct &= self.target.target.is_selling(windows.series, fct)
         past = rows[:, :num_steps], visible[:, :num_steps, None]
         past_number = np.where(past[1], panel.arrays["past_number"][past[0]], np.nan)
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
         num_seen = int((windows.last_fct - start).max(initial=0)) + 1 + config.horizon + 2 * config.reach
         global_number, global_category = self._global(windows.series, start, span, num_seen)
         return Batch(
-            values=_float(np.where(observed, self.target.scaler.forward(y), 0)),
+            values=_float(np.where(observed, y, 0)),
             observed=torch.from_numpy(observed),
             begun=torch.from_numpy(begun),
-            loc=_float(loc),
-            scale=_float(scale),
+            loc=_float(scales.loc),
+            scale=_float(scales.scale),
+            unit=_float(scales.unit),
+            knee=_float(scales.knee),
             is_fct=torch.from_numpy(is_fct & _any_ahead(observed, config.horizon)),
             past_number=_float(self.number.forward("past", past_number)),
             past_observed=torch.from_numpy(~np.isnan(past_number)),
@@ -146,6 +173,7 @@ class Assembler:
             series=_int(windows.series),
             start=_int(start),
             num_fcts=windows.num_fcts,
+            log1p=self.target.scaler.config.log1p,
         )
 
     def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:

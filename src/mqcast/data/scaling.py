@@ -1,15 +1,24 @@
 """Causal, invertible transforms of the target; covariates as training may know them.
 
-The target z = f(y), f the identity or log1p, is brought to scale by a location and a scale for each creation time t:
+The target is brought to scale by a location, a scale and a unit for each creation time t; f is the identity or log1p:
 
-    input at t    x_t = (z_t − loc_t) / scale_t
-    forecast at t y_{t+h} = f⁻¹(loc_t + scale_t · output)
+    input at t    x_t = (f(y_t / unit_t) − loc_t) / scale_t
+    forecast at t y_{t+h} = unit_t · f⁻¹(loc_t + scale_t · output)
 
 For a series seen in training loc and scale are constants (`by="series"` or `"global"`), fitted only on what training
 may see. A series unseen in training has those of its own past: of its observations up to t, so that no later sale
 changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t, and
 `by="recent"` by an exponentially weighted mean and the spread of the surprises z_t − loc_{t−1}: inputs are then what
 was new in each step, and forecasts are changes from a recent level, wherever it has wandered.
+
+Zeros. With `zeros="told_apart"` a zero before a series' first sale says that it was not on sale yet: it is masked like
+a missing value. A later zero of a series that sells by the dozen says that it was closed or out of the range: it is
+seen and learnt, but moves neither level nor scale, and logarithms are counted in a unit of a tenth of the level, so
+that a closed week is not many times as far from other weeks as these are from each other. Zeros of slow movers are
+demand.
+
+Beyond the past. With zeros told apart, a logarithm goes on in a straight line above the largest value so far, its knee:
+a network that expects ten times the usual spread says a multiple of that value, and not a power of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +28,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.signal import lfilter
 
 from mqcast.config import ScalingConfig
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
+from mqcast.data.recent import NO_KNEE, recent_level
 from mqcast.data.schema import Role
 from mqcast.data.values import UNKNOWN
 from mqcast.errors import DataError
@@ -31,6 +40,8 @@ from mqcast.errors import DataError
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20
 PRIOR_COUNT = {"past": 4, "recent": 26}  # observations of its own past that outweigh the spread typical of all series
+MOST_SERIES = 20_000  # looked at for what is typical
+FAR = 5.0  # spreads from the mean beyond which a covariate is compressed
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,7 @@ class TargetScaler:
     default_loc: float
     default_scale: float
     typical_spread: float = 1.0  # median over series of the spread of z; relative to the mean, unless z is a logarithm
+    typical_largest: float = 1.0  # median over series of the largest size of y
 
     @classmethod
     def fit(cls, panel: Panel, config: ScalingConfig, until: int | None = None) -> "TargetScaler":
@@ -51,7 +63,7 @@ class TargetScaler:
         ends = panel.row_ends(until)
         if config.log1p:
             _refuse_log_of_negative(panel)
-        count, mean, std, mean_size = _moments(panel, ends, config.log1p)
+        count, mean, std, mean_size = _moments(panel, ends, config)
         total = max(count.sum(), 1)
         pooled_mean = float((count * mean).sum() / total)
         pooled_std = float(np.sqrt((count * (std**2 + (mean - pooled_mean) ** 2)).sum() / total))
@@ -72,19 +84,64 @@ class TargetScaler:
             loc, scale = np.full_like(loc, np.nan), np.full_like(scale, np.nan)
         elif config.by == "none":
             loc, scale, default_loc, default_scale = np.zeros_like(loc), np.ones_like(scale), 0.0, 1.0
-        return cls(config, panel.ids, loc, scale, default_loc, default_scale, typical)
+        largest = _typical_largest(panel, ends)
+        return cls(config, panel.ids, loc, scale, default_loc, default_scale, typical, largest)
 
     def forward(self, y: np.ndarray) -> np.ndarray:
-        """z = f(y) in float64."""
+        """f(y) in float64."""
         y = np.asarray(y, np.float64)
         return np.log1p(y) if self.config.log1p else y
 
     def inverse(self, z: np.ndarray) -> np.ndarray:
-        """y = f⁻¹(z)."""
+        """f⁻¹(z)."""
         return np.expm1(z) if self.config.log1p else np.asarray(z, np.float64)
 
     def on(self, panel: Panel) -> "BoundScaler":
         return BoundScaler(self, panel)
+
+
+class TargetReader:
+    """The target as it is learnt from: NaN also where a zero says that a series was not on sale."""
+
+    def __init__(self, panel: Panel, config: ScalingConfig):
+        self.panel, self.zeros = panel, config.zeros
+        self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
+
+    def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
+        """The target in some rows, in float64; `series` says whose they are."""
+        y = self.panel.target[rows].astype(np.float64)
+        if self.zeros == "missing":
+            return np.where(y == 0, np.nan, y)
+        return y if self.first_sale is None else np.where((y == 0) & (rows < self.first_sale[series]), np.nan, y)
+
+    def __call__(self, series: int, num_rows: int) -> np.ndarray:
+        """The first rows of a series."""
+        first = int(self.panel.offsets[series])
+        return self.rows(np.arange(first, first + num_rows), np.array(series))
+
+    def is_selling(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """(B, T): has the series had its first sale by this step? Always, where zeros are not told apart."""
+        return np.ones(steps.shape, bool) if self.first_sale is None else steps >= self._first_step[series][:, None]
+
+    @cached_property
+    def _first_step(self) -> np.ndarray:
+        """The step of each series' first sale; after its last row where it has none."""
+        assert self.first_sale is not None
+        panel, stored = self.panel, self.panel.arrays.get("steps")
+        steps = panel.first_step + self.first_sale - panel.offsets[:-1]
+        if stored is not None:
+            steps = panel.first_step + stored[np.minimum(self.first_sale, panel.num_rows - 1)]
+        return np.where(self.first_sale < panel.offsets[1:], steps, panel.last_step + 1)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """(B, T) each: f(y / unit) is near loc, as far as scale; above the knee f goes on in a straight line."""
+
+    loc: np.ndarray
+    scale: np.ndarray
+    unit: np.ndarray
+    knee: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -93,6 +150,10 @@ class BoundScaler:
 
     scaler: TargetScaler
     panel: Panel
+
+    @cached_property
+    def target(self) -> TargetReader:
+        return TargetReader(self.panel, self.scaler.config)
 
     @cached_property
     def _constants(self) -> tuple[np.ndarray, np.ndarray]:
@@ -105,50 +166,46 @@ class BoundScaler:
         at = np.append(np.arange(len(scaler.loc)), -1)[found]
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
 
-    def at(
-        self, series: np.ndarray, start: np.ndarray, width: int, last: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(B, width) location and scale for creation times start … start+width−1, blind to steps after `last`."""
+    def at(self, series: np.ndarray, start: np.ndarray, width: int, last: np.ndarray | None = None) -> Scales:
+        """(B, width) scales for creation times start … start+width−1, blind to steps after `last`."""
         loc, scale = (np.repeat(values[series][:, None], width, axis=1) for values in self._constants)
+        unit, knee = np.ones(loc.shape), np.full(loc.shape, NO_KNEE)
         for i in np.flatnonzero(np.isnan(scale[:, 0])):
             steps = np.arange(start[i], start[i] + width)
-            loc[i], scale[i] = self._from_own_past(
-                int(series[i]), steps if last is None else np.minimum(steps, last[i])
-            )
-        return loc, scale
+            steps = steps if last is None else np.minimum(steps, last[i])
+            loc[i], scale[i], unit[i], knee[i] = self._from_own_past(int(series[i]), steps)
+        return Scales(loc, scale, unit, knee)
 
-    def _from_own_past(self, series: int, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _from_own_past(self, series: int, steps: np.ndarray) -> tuple[np.ndarray, ...]:
         """Moments of the observations up to each step, by running sums: what comes later cannot change them."""
-        scaler, panel = self.scaler, self.panel
-        first, past = panel.offsets[series], panel.rows_until(series, steps)
-        z = scaler.forward(panel.target[first : first + int(past[-1])])
+        scaler, config = self.scaler, self.scaler.config
+        first, past = int(self.panel.offsets[series]), self.panel.rows_until(series, steps)
+        y = self.target(series, int(past[-1]))
+        z = scaler.forward(y)
         observed = ~np.isnan(z)
         centre = z[observed][0] if observed.any() else 0.0
-        sums = [observed, np.where(observed, z - centre, 0), np.where(observed, (z - centre) ** 2, 0)]
-        sums.append(np.where(observed, np.abs(z), 0))
-        running = [np.concatenate(([0.0], np.cumsum(part, dtype=np.float64))) for part in sums]
-        count, total, squares, sizes = (part[past] for part in running)
-        known = count > 0
-        divisor = np.maximum(count, 1)
-        if scaler.config.by == "past_mean":
-            size = sizes / divisor
-            return np.zeros(steps.size), np.where(size > 0, size, scaler.default_scale)
-        mean = centre + total / divisor
-        if scaler.config.by == "past":
-            scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, mean)
-            return np.where(known, mean, scaler.default_loc), np.where(known, scale, scaler.default_scale)
-        if scaler.config.by == "recent":
-            level = recent_level(z, scaler.config.half_life)
-            surprise = z[1:] - level[:-1]
-            is_one = ~np.isnan(surprise)
-            sums = (is_one, np.where(is_one, surprise, 0) ** 2)
-            number, surprises = (np.concatenate(([0.0, 0.0], np.cumsum(part, dtype=np.float64)))[past] for part in sums)
-            scale = self._spread(surprises, number, sizes / divisor)
-            level = np.append(np.nan, level)[past]
-            return np.where(known, level, scaler.default_loc), np.where(known, scale, scaler.default_scale)
-        std = np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0))
-        loc = np.where(known, mean, scaler.default_loc)
-        return loc, np.where(known, positive(std, mean), scaler.default_scale)
+        deviation, size = np.where(observed, z - centre, 0), np.where(observed, np.abs(z), 0)
+        count, total, squares, sizes = (_running(part)[past] for part in (observed, deviation, deviation**2, size))
+        divisor, unit, knee = np.maximum(count, 1), np.ones(steps.size), np.full(steps.size, NO_KNEE)
+        loc, scale = centre + total / divisor, np.empty(0)
+        if config.by == "past_mean":
+            loc, size = np.zeros(steps.size), sizes / divisor
+            return loc, np.where(size > 0, size, scaler.default_scale), unit, knee
+        if config.by == "past":
+            scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, loc)
+        elif config.by == "recent":
+            level = recent_level(y, config)
+            is_one = ~np.isnan(level.surprise)
+            surprises = _running(np.where(is_one, level.surprise, 0) ** 2)[past]
+            scale = self._spread(surprises, _running(is_one)[past], sizes / divisor)
+            loc, unit = np.append(np.nan, level.loc)[past], np.append(1.0, level.unit)[past]
+            knee = np.append(NO_KNEE, level.knee)[past]
+        else:
+            scale = positive(np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0)), loc)
+        is_known = count > 0
+        never_sold = ~is_known & (_running(~np.isnan(self.panel.target[first : first + len(y)]))[past] > 0)
+        loc = np.where(is_known, loc, np.where(never_sold, 0.0, scaler.default_loc))
+        return loc, np.where(is_known | never_sold, scale, scaler.default_scale), unit, knee
 
     def _spread(self, squares: np.ndarray, count: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Root mean square, as if PRIOR_COUNT observations more had the typical spread of a series of this size."""
@@ -160,7 +217,11 @@ class BoundScaler:
 
 @dataclass(frozen=True)
 class NumberScaler:
-    """Standard scaling of numeric covariates, by block; flags stay 0 and 1, missing values become 0, the mean."""
+    """Standard scaling of numeric covariates, by block; flags stay 0 and 1, missing values become 0, the mean.
+
+    What is far from all that training saw is brought nearer, by `compressed`: networks are wild where they were never
+    taught.
+    """
 
     loc: dict[str, np.ndarray]
     scale: dict[str, np.ndarray]
@@ -176,7 +237,7 @@ class NumberScaler:
 
     def forward(self, block: str, values: np.ndarray) -> np.ndarray:
         """float32, with 0 where there is no value."""
-        scaled = (values - self.loc[block]) / self.scale[block]
+        scaled = compressed((values - self.loc[block]) / self.scale[block])
         return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
 
 
@@ -204,6 +265,17 @@ class CategoryFilter:
         return np.stack(columns, axis=-1) if columns else codes.astype(np.int64)
 
 
+def compressed(x: np.ndarray) -> np.ndarray:
+    """x, but logarithmic where it is farther than FAR from 0."""
+    size = np.abs(x)
+    return np.where(size > FAR, np.sign(x) * (FAR + np.log1p(np.maximum(size - FAR, 0))), x)
+
+
+def _running(values: np.ndarray) -> np.ndarray:
+    """Sums of the first 0, 1, 2 … values."""
+    return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+
+
 def positive(spread, centre) -> np.ndarray:
     """`spread` where it is one; else the size of the centre; else 1."""
     size = np.abs(centre)
@@ -214,39 +286,51 @@ def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
     return np.where(mean == 0, otherwise, np.abs(mean))
 
 
-def recent_level(z: np.ndarray, half_life: float) -> np.ndarray:
-    """The mean of the observations up to each row, those `half_life` rows older weighing half; NaN before any."""
-    keep = 0.5 ** (1 / half_life)
-    observed = ~np.isnan(z)
-    total, weight = (
-        lfilter([1.0], [1.0, -keep], part) for part in (np.where(observed, z, 0.0), observed.astype(float))
-    )
-    return np.divide(total, weight, out=np.full(len(z), np.nan), where=np.cumsum(observed) > 0)
+def first_sales(panel: Panel) -> np.ndarray:
+    """Each series' first row with a sale; the row after its last where it has none."""
+    found = np.empty(panel.num_series, np.int64)
+    for first, stop in panel.series_chunks():
+        a, b = panel.offsets[first], panel.offsets[stop]
+        rows = np.where(panel.target[a:b] > 0, np.arange(a, b), panel.num_rows)
+        found[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
+    return np.minimum(found, panel.offsets[1:])
 
 
 def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, default_scale: float) -> float:
-    """The median over series of the root mean square of z_t − loc_{t−1}; relative to the size of z, unless it is a
+    """The median over series of the root mean square of their surprises; relative to the size of z, unless it is a
     logarithm."""
-    found = []
-    for first, end in zip(panel.offsets[:-1], ends, strict=True):
-        z = panel.target[first:end].astype(np.float64)
-        z = np.log1p(z) if config.log1p else z
-        surprise = z[1:] - recent_level(z, config.half_life)[:-1]
+    found, target = [], TargetReader(panel, config)
+    for series in range(0, panel.num_series, -(-panel.num_series // MOST_SERIES)):
+        y = target(series, int(ends[series] - panel.offsets[series]))
+        surprise = recent_level(y, config).surprise
         if not np.isnan(surprise).all():
-            size = np.array(np.nanmean(np.abs(z)))
+            size = np.array(np.nanmean(np.abs(np.log1p(y) if config.log1p else y)))
             spread = positive(np.sqrt(np.nanmean(surprise**2)), size)
             found.append(float(spread if config.log1p else spread / _size(size, default_scale)))
     return float(np.median(found)) if found else 1.0
 
 
-def _moments(panel: Panel, ends: np.ndarray, log1p: bool) -> tuple[np.ndarray, ...]:
+def _typical_largest(panel: Panel, ends: np.ndarray) -> float:
+    """The median over series of the largest size of y."""
+    largest = []
+    for first, stop in panel.series_chunks():
+        a, b = panel.offsets[first], panel.offsets[stop]
+        used = np.arange(a, b) < np.repeat(ends[first:stop], np.diff(panel.offsets[first : stop + 1]))
+        size = np.where(used, np.nan_to_num(np.abs(panel.target[a:b]), nan=0.0), 0.0)
+        largest.append(np.maximum.reduceat(size, panel.offsets[first:stop] - a))
+    sizes = np.concatenate(largest).astype(np.float64)
+    return float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
+
+
+def _moments(panel: Panel, ends: np.ndarray, config: ScalingConfig) -> tuple[np.ndarray, ...]:
     """Count, mean, standard deviation and mean size of each series' observations in its first rows."""
     count, mean, std, size = (np.zeros(panel.num_series) for _ in range(4))
+    target = TargetReader(panel, config)
     for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
         starts, lengths = panel.offsets[first:stop] - a, np.diff(panel.offsets[first : stop + 1])
-        z = panel.target[a:b].astype(np.float64)
-        z = np.log1p(z) if log1p else z
+        z = target.rows(np.arange(a, b), np.repeat(np.arange(first, stop), lengths))
+        z = np.log1p(z) if config.log1p else z
         used = ~np.isnan(z) & (np.arange(a, b) < np.repeat(ends[first:stop], lengths))
         z[~used] = 0
         part = slice(first, stop)

@@ -12,6 +12,7 @@ from mqcast.config import WindowConfig
 from mqcast.data.frequency import season_of
 from mqcast.data.panel import Panel
 from mqcast.errors import SeriesLeftOutWarning
+from mqcast.forecast.limits import within_limits
 from mqcast.forecast.predict import plan_cutoffs, rows_frame
 
 SEASONS_BACK = 4  # beyond the last, where that one was not observed
@@ -42,7 +43,8 @@ def seasonal_naive(
             without.append(int(series))
         known = ~np.isnan(point).any(axis=1)
         values = point[..., None] + spread[..., None] * ndtri(np.asarray(levels))
-        found.append((np.full(known.sum(), series), cutoffs[known], np.maximum(values[known], least)))
+        rows = np.full(known.sum(), series), cutoffs[known]
+        found.append((*rows, within_limits(panel, *rows, values[known], 0.0, least)[0]))
     if without:
         names = ", ".join(repr(panel.ids[i].as_py()) for i in without[:3])
         warnings.warn(

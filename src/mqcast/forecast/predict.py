@@ -27,6 +27,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.windows import Span, WindowPlan, Windows, as_time
 from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError, ConfigError, NonFiniteError, SeriesLeftOutWarning
+from mqcast.forecast.limits import KEY, Limited, within_limits
 from mqcast.levels import quantile_column
 from mqcast.model.networks import Network
 from mqcast.model.position import reach_of
@@ -83,7 +84,7 @@ def write_forecasts(
         with Merger(files, path, draft) as merger:
             for i in ranks.claims(len(shards)):
                 if _shard(files[i]) is None:
-                    _write_shard(files[i], shard_frame(network, assemble, plan, shards[i], run.least))
+                    _write_shard(files[i], *shard_frame(network, assemble, plan, shards[i], run.least))
                 if ranks.is_first:
                     merger.take()
                     if on_progress is not None:
@@ -91,6 +92,7 @@ def write_forecasts(
             ranks.agree(1)  # all shards are there
             if ranks.is_first:
                 merger.finish()
+                merger.limited.warn(3)
                 shutil.rmtree(folder, ignore_errors=True)
         ranks.agree(1)
     return path
@@ -109,13 +111,16 @@ def forecast_frame(
     network = run.network()
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
-    found = []
+    found, limited = [], Limited()
     with joined(device, run.config.train.num_threads) as ranks:
         network.to(ranks.device)
         for i, series in enumerate(shards):
-            found.append(shard_frame(network, assemble, plan, series, run.least))
+            frame, told = shard_frame(network, assemble, plan, series, run.least)
+            found.append(frame)
+            limited.add(told)
             if on_progress is not None:
                 on_progress(i + 1, len(shards))
+    limited.warn(3)
     return pl.concat(found)
 
 
@@ -186,21 +191,21 @@ def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
 
 def shard_frame(
     network: Network, assemble: Assembler, plan: WindowPlan, series: range, least: float = -np.inf
-) -> pl.DataFrame:
-    """The forecasts of some series, none below `least`, in the order of series, cutoff and horizon."""
+) -> tuple[pl.DataFrame, Limited]:
+    """The forecasts of some series, in the order of series, cutoff and horizon; which of them had to be limited."""
     part, found = plan.of_series(series), [_no_rows(network)]
     size = max(1, min(WINDOWS_AT_A_TIME, FCTS_AT_A_TIME // plan.config.num_fcts))
     for step in range(part.num_batches(0) if part else 0):
         assert part is not None
         for windows in part.batch(0, step).split(size):
             batch, n = assemble(windows).to(network.levels.device), windows.num_fcts
-            scaled = network.quantiles(batch, n).values
-            z = batch.loc[:, None, -n:, None] + batch.scale[:, None, -n:, None] * scaled
-            values = assemble.target.scaler.inverse(z.double().cpu().numpy())
-            found.append(_rows(windows, np.maximum(values, least)))
+            values = batch.unscaled(network.quantiles(batch, n).values)
+            found.append(_rows(windows, values))
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((cutoff, of_series))
-    return rows_frame(assemble.panel, of_series[order], cutoff[order], values[order], network.config.quantiles)
+    rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
+    values, limited = within_limits(assemble.panel, *rows, values[order], typical, least)
+    return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
 
 
 def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -256,13 +261,15 @@ def _key(run: Run, panel: Panel, plan: WindowPlan) -> str:
     return digest.hexdigest()[:16]
 
 
-def _write_shard(file: Path, frame: pl.DataFrame) -> None:
+def _write_shard(file: Path, frame: pl.DataFrame, limited: Limited) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(file, error) from error
-    packed = io.BytesIO()
-    frame.write_ipc(packed, compat_level=pl.CompatLevel.oldest())
+    packed, table = io.BytesIO(), frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = table.replace_schema_metadata({KEY: limited.to_json()})
+    with pa.ipc.new_file(packed, table.schema) as writer:
+        writer.write_table(table)
     content = packed.getvalue()
     write_file(
         file, content + _shard_digest(file, content), lasting=False
@@ -291,7 +298,7 @@ class Merger:
     def __init__(self, files: list[Path], path: Path, draft: Path):
         self.files, self.path, self.draft = files, path, draft
         self.writer: pq.ParquetWriter | None = None
-        self.num_taken = 0
+        self.num_taken, self.limited = 0, Limited()
 
     def __enter__(self) -> "Merger":
         return self
@@ -307,8 +314,9 @@ class Merger:
             while self.num_taken < len(self.files) and (table := _shard(self.files[self.num_taken])) is not None:
                 if self.writer is None:
                     repeated = [field.name for field in table.schema if not pa.types.is_floating(field.type)]
-                    self.writer = pq.ParquetWriter(self.draft, table.schema, use_dictionary=repeated)  # type: ignore[arg-type]
-                self.writer.write_table(table)
+                    self.writer = pq.ParquetWriter(self.draft, table.schema.remove_metadata(), use_dictionary=repeated)  # type: ignore[arg-type]
+                self.writer.write_table(table.replace_schema_metadata())
+                self.limited.add(Limited.from_metadata(table.schema.metadata))
                 self.num_taken += 1
         except OSError as error:
             raise cannot_write(self.path, error) from error
@@ -319,6 +327,7 @@ class Merger:
             missing = self.files[self.num_taken]
             raise ArtifactError(f"{missing} is missing; let all processes write to one file system, and forecast again")
         try:
+            self.writer.add_key_value_metadata({KEY: self.limited.to_json()})
             self.writer.close()
             put_in_place(self.draft, self.path)
         except OSError as error:

@@ -298,12 +298,10 @@ class Training:
 
     def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:
         """Σ |demand| and the summed loss of each level, in units of demand."""
-        n, inverse = batch.num_fcts, self.assemble.target.scaler.inverse
-        loc, scale = batch.loc[:, None, -n:, None], batch.scale[:, None, -n:, None]
+        n = batch.num_fcts
         scored = batch.is_scored(n).cpu().numpy()
-        both = torch.cat((batch.targets(n)[..., None], forecasts), dim=-1) * scale + loc
-        with np.errstate(over="ignore"):  # a network that has hardly learnt may be far off
-            values = np.where(scored[..., None], inverse(both.double().cpu().numpy()), 0)
+        both = batch.unscaled(torch.cat((batch.targets(n)[..., None], forecasts), dim=-1))
+        values = np.where(scored[..., None], both, 0)
         error, levels = values[..., :1] - values[..., 1:], np.array(self.config.model.quantiles)
         losses = np.maximum(levels * error, (levels - 1) * error).sum(axis=(0, 1, 2))
         return torch.from_numpy(np.append(np.abs(values[..., 0]).sum(), losses))

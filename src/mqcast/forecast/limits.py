@@ -1,0 +1,91 @@
+"""No absurd forecast: what is published stays within a multiple of what was sold; what had to be limited is told."""
+
+import json
+import warnings
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from mqcast.data.panel import Panel
+from mqcast.errors import ForecastLimitedWarning
+
+LARGEST_MULTIPLE = 10.0  # of the largest value that a series has had up to a creation time
+YOUNG = 3  # a series with fewer sales than this may also come up to the multiple of what is typical of the others
+KEY = "mqcast.limited"  # in the metadata of files
+
+
+@dataclass
+class Limited:
+    """Forecasts that were brought to a limit: how many, of how many series, and the farthest."""
+
+    num_forecasts: int = 0
+    num_series: int = 0
+    worst: float = 0.0  # how many times its limit
+    worst_series: str = ""
+
+    def add(self, other: "Limited") -> None:
+        self.num_forecasts += other.num_forecasts
+        self.num_series += other.num_series
+        if other.worst > self.worst:
+            self.worst, self.worst_series = other.worst, other.worst_series
+
+    def to_json(self) -> str:
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_metadata(cls, metadata: dict[bytes, bytes] | None) -> "Limited":
+        found = (metadata or {}).get(KEY.encode())
+        return cls(**json.loads(found)) if found else cls()
+
+    def warn(self, stacklevel: int = 2) -> None:
+        if self.num_forecasts:
+            warnings.warn(
+                f"{self.num_forecasts:,} forecasts of {self.num_series:,} series were beyond {LARGEST_MULTIPLE:g} "
+                "times the largest value sold so far and are published at that limit (the farthest: series "
+                f"{self.worst_series!r}, {self.worst:.3g} times the limit); look at their history and at the values "
+                "of known columns, train for longer, or change the settings of scaling",
+                ForecastLimitedWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
+def within_limits(
+    panel: Panel,
+    series: np.ndarray,
+    cutoff: np.ndarray,
+    values: np.ndarray,
+    typical_largest: float,
+    lower_bound: float,
+) -> tuple[np.ndarray, Limited]:
+    """(N, horizon, level) forecasts of some series, in their order, at cutoffs (as steps), within their limits.
+
+    Order is kept: where one quantile is at the limit, all above it are. Bringing a forecast up to `lower_bound` is no
+    news: no demand is less than none.
+    """
+    limit = largest_published(panel, series, cutoff, typical_largest)[:, None, None]
+    excess = np.abs(np.maximum(values, lower_bound)) / limit
+    beyond = (excess > 1).any(axis=(1, 2))
+    told = Limited()
+    if beyond.any():
+        at = int(np.argmax(np.where(np.isnan(excess), 0, excess).max(axis=(1, 2))))
+        told = Limited(
+            int((excess > 1).any(axis=2).sum()),
+            len(np.unique(series[beyond])),
+            float(min(excess[at].max(), np.finfo(float).max)),
+            panel.ids[int(series[at])].as_py(),
+        )
+    return np.clip(values, np.maximum(-limit, lower_bound), limit), told
+
+
+def largest_published(panel: Panel, series: np.ndarray, cutoff: np.ndarray, typical_largest: float) -> np.ndarray:
+    """The largest size of a forecast of each of these series, in their order, at these cutoffs (as steps)."""
+    found = np.empty(len(series))
+    bounds = np.flatnonzero(np.diff(series, prepend=-1, append=-1))
+    for a, b in pairwise(bounds):
+        first, past = panel.offsets[series[a]], panel.rows_until(int(series[a]), cutoff[a:b])
+        size = np.nan_to_num(np.abs(panel.target[first : first + int(past.max())].astype(np.float64)))
+        largest = np.append(0.0, np.maximum.accumulate(size))[past]
+        num_sales = np.append(0, np.cumsum(size > 0))[past]
+        found[a:b] = np.where(num_sales < YOUNG, np.maximum(largest, typical_largest), largest)
+    return LARGEST_MULTIPLE * found
