@@ -490,3 +490,17 @@ def test_weights_that_were_changed_on_disk_are_refused(tmp_path):
     file.write_bytes(content)
     with pytest.raises(ArtifactError, match=r"model\.safetensors .*not those that were written"):
         Forecaster.load(folder).predict()
+
+
+def test_parameters_set_after_a_fit_are_for_the_next_one(tmp_path):
+    made = new("mqcnn", quantiles=(0.5, 0.9)).fit(world().frame, static=world().static, events=world().events)
+    before, revised = made.predict(), made.revisions()
+    made.set_params(model="seasonal-naive", horizon=2, quantiles=(0.1,), config=None)
+    assert made.predict().equals(before)
+    assert made.revisions().equals(revised)
+    assert made.what_if(plan())["q0.9_change"].abs().max() == 0
+    assert Forecaster.load(made.save(tmp_path / "saved")).predict().equals(before)
+    found = made.backtest()
+    assert found.columns == [*KEYS, "q0.1"]
+    made.set_params(model="mqt", horizon=3)
+    assert "seasonal-naive, 2 steps ahead" in made.report(tmp_path / "report.html").read_text()

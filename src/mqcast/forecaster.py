@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
 
 FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
 FACTS, PANEL = "forecaster.json", "panel"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fit or a backtest was asked for; what `set_params` says afterwards is for the next one."""
+
+    model: str
+    horizon: int
+    levels: tuple[float, ...]
+    settings: dict[str, Any]
 
 
 class Forecaster:
@@ -141,6 +152,7 @@ class Forecaster:
         self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
         for name in ("backtest_", "_plots_"):
             self.__dict__.pop(name, None)
+        self._asked_ = self._asked()
         return self
 
     def _read(self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None) -> tuple[Panel, Dress]:
@@ -247,7 +259,7 @@ class Forecaster:
         The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
         """
         panel, dress = self._panel(frame, future, static, events)
-        start, end = self._cutoffs(panel, start, end)
+        start, end = self._cutoffs(panel, start, end, self._asked_.horizon)
         return dress.wear(self._forecast(panel, start, end), panel.schema.id)
 
     def what_if(
@@ -259,7 +271,7 @@ class Forecaster:
         """
         ours, dress = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [quantile_column(level) for level in self._levels]
+        schema, levels = ours.schema, [quantile_column(level) for level in self._asked_.levels]
         taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
         refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
         keys = [schema.id, "cutoff", schema.time, "horizon"]
@@ -295,15 +307,16 @@ class Forecaster:
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, dress = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
-        start, end = self._cutoffs(panel, start, end)
+        start, end = self._cutoffs(panel, start, end, int(self.horizon))
         used: list[tuple[Any, Any, Any]] = []
         if self.model == SEASONAL_NAIVE:
-            found = self._forecast(panel, start, end)
+            found = self._forecast(panel, start, end, asked=self._asked())
         else:
             found = pl.concat([self._forecast_anew(panel, *part, used) for part in _parts(panel, start, end, refit)])
         self.backtest_ = dress.wear(found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id)
         self._judged_, self.backtest_runs_ = panel, used
         self.__dict__.pop("_plots_", None)
+        self._judged_as_ = self._asked()
         return self.backtest_
 
     def evaluate(self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None) -> Any:
@@ -327,7 +340,8 @@ class Forecaster:
         from mqcast.report.write import write_sources
 
         make_parent(path_of("path", path))  # before a backtest takes its time
-        write_sources(path, self.plot.sources, f"{self.model}, {self.horizon} steps ahead", seed=self.seed)
+        sources, asked = self.plot.sources, self._judged_as_
+        write_sources(path, sources, f"{asked.model}, {asked.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
     @property
@@ -346,20 +360,21 @@ class Forecaster:
 
         if not hasattr(self, "backtest_"):
             self.backtest()
-        panel, found, told = self._judged_, {self.model: self.backtest_}, {}
-        if self.model != SEASONAL_NAIVE:
+        asked = self._judged_as_
+        panel, found, told = self._judged_, {asked.model: self.backtest_}, {}
+        if asked.model != SEASONAL_NAIVE:
             cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-            levels, ends = self._levels, {"first": cutoffs.min(), "last": cutoffs.max()}
-            found[SEASONAL_NAIVE] = seasonal_naive(panel, int(self.horizon), levels, **ends)
+            ends = {"first": cutoffs.min(), "last": cutoffs.max()}
+            found[SEASONAL_NAIVE] = seasonal_naive(panel, asked.horizon, asked.levels, **ends)
             run, start, end = self.backtest_runs_[0]
-            told[self.model] = trained(run, panel, start, end)
+            told[asked.model] = trained(run, panel, start, end)
         return Sources.of(found, panel=panel, trained=told)
 
     def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
         """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
         self._fitted()
         if self.run_ is None:
-            raise ConfigError(f"{self.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+            raise ConfigError(f"{self._asked_.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         from mqcast.insight import attention
 
         schema = self.panel_.schema
@@ -386,6 +401,7 @@ class Forecaster:
         config = run.config
         made = cls(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
         made.run_, made.config_, made.panel_, made.dress_ = run, config, panel, Dress()
+        made._asked_ = made._asked()
         return made
 
     # -- on disk -------------------------------------------------------------------------------------------------------
@@ -401,12 +417,12 @@ class Forecaster:
     def _save(self, path: Path) -> None:
         if path.exists():
             raise ArtifactError(f"{path} exists already; name a new folder")
+        asked = self._asked_
         facts = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "mqcast": __version__,
-            "params": {"model": self.model, "horizon": int(self.horizon), "quantiles": self._levels}
-            | {"config": tables_of(self.config) or None, **self._limits},
+            "params": {"model": asked.model, "horizon": asked.horizon, "quantiles": asked.levels, **asked.settings},
             "dress": self.dress_.facts(),
         }
         draft = path.with_name(f".{path.name}.draft")
@@ -462,6 +478,7 @@ class Forecaster:
             if made.run_.layout.signature != made.panel_.layout.signature:
                 raise ArtifactError(f"the data in {path} is not of the run's columns and categories; save it again")
             made.config_ = made.run_.config
+        made._asked_ = made._asked()
         return made
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -485,11 +502,19 @@ class Forecaster:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), dress
 
-    def _forecast(self, panel: Panel, first: Any = None, last: Any = None, run: Any = None) -> pl.DataFrame:
-        if self.model == SEASONAL_NAIVE:
+    def _asked(self) -> Asked:
+        settings = {"config": tables_of(self.config) or None, **self._limits}
+        return Asked(self.model, int(self.horizon), self._levels, settings)
+
+    def _forecast(
+        self, panel: Panel, first: Any = None, last: Any = None, run: Any = None, asked: Asked | None = None
+    ) -> pl.DataFrame:
+        """By a run as it was asked for; left out: by what was fitted."""
+        asked = asked or self._asked_
+        if asked.model == SEASONAL_NAIVE:
             from mqcast.forecast.baselines import seasonal_naive
 
-            return seasonal_naive(panel, int(self.horizon), self._levels, first=first, last=last)
+            return seasonal_naive(panel, asked.horizon, asked.levels, first=first, last=last)
         from mqcast.forecast.predict import forecast_frame
 
         run = run or self.run_
@@ -500,12 +525,12 @@ class Forecaster:
         """By a network that has seen no target after `start`; it takes the place of the one used before."""
         run = self._train_apart(panel, self._settings(panel, until=start))
         used[:] = [(run, start, end)]
-        return self._forecast(panel, start, end, run)
+        return self._forecast(panel, start, end, run, self._asked())
 
-    def _cutoffs(self, panel: Panel, start: Any, end: Any) -> tuple[Any, Any]:
+    def _cutoffs(self, panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
         """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""
         series = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
-        steps = panel.last_observed[series] - np.array([3 * int(self.horizon) - 1, 1])
+        steps = panel.last_observed[series] - np.array([3 * horizon - 1, 1])
         steps = np.maximum(steps, panel.first_step[series])
         dates = [_date(int(panel.times_at(np.array([series]), step[None], 1)[0, 0]), panel) for step in steps]
         start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
