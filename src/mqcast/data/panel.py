@@ -19,7 +19,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
-from mqcast.data.structure import check_structure, texts
+from mqcast.data.structure import check_structure, check_values, texts
 from mqcast.data.writer import Allocate, Contents
 from mqcast.errors import (
     ArtifactError,
@@ -103,6 +103,8 @@ class Panel:
             except ValueError:
                 stored.verify()  # says which file it is
                 raise
+            if stored.is_verified:
+                check_values(layout.encoding, stored.arrays)
             panel = cls(layout, stored.arrays, stored)
             panel.__dict__["fingerprint"] = str(manifest["fingerprint"])
         except ArtifactError:
@@ -112,14 +114,22 @@ class Panel:
         return panel
 
     def verify(self) -> None:
-        """Read every byte again and compare it with the digests in the panel's manifest; raises `ArtifactError`."""
-        if self.stored is not None:
+        """Read every byte again and compare it with the digests in the panel's manifest; raises `ArtifactError`.
+
+        Of a small panel that was done when it was opened, and nothing can have changed it since.
+        """
+        if self.stored is not None and self.stored.handles:
             self.stored.verify()
+            self.require_whole_files()
+            try:
+                check_values(self.layout.encoding, self.arrays)
+            except ValueError as error:
+                raise damaged(self.stored.files.path, error) from None
 
     def require_verified(self) -> None:
         """`verify`, unless that was done since the panel was opened: nothing is published from unchecked bytes."""
         if self.stored is not None and not self.stored.is_verified:
-            self.stored.verify()
+            self.verify()
         self.require_whole_files()
 
     def require_whole_files(self) -> None:

@@ -62,6 +62,8 @@ def open_source(frame: Any, what: str = "the frame") -> Source:
         return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what)
     except nw.exceptions.DuplicateError as error:
         raise SchemaError(f"{what} has two columns of one name; rename one ({_first_line(error)})") from None
+    except UnicodeDecodeError:
+        raise SchemaError(f"{what} has a column whose name is not UTF-8; rename it") from None
     except TypeError:
         pass
     except nw.exceptions.NarwhalsError as error:
@@ -108,6 +110,7 @@ class MemorySource:
             _refuse_mixed_dates(series, name)
             try:
                 array = series.to_arrow()
+                array.validate(full=True)  # a table of Arrow may come from bytes that nobody has looked at
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r}: the values have no common type that can be stored "
@@ -161,7 +164,9 @@ class ParquetSource:
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
         try:
-            yield from self._data.to_batches(columns=list(names), **settings)
+            for batch in self._data.to_batches(columns=list(names), **settings):
+                batch.validate(full=True)  # Parquet may hold text that is none, and codes without a value
+                yield batch
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{self.what} cannot be read ({_first_line(error)})", "write it again") from None
 
@@ -192,11 +197,11 @@ class ParquetSource:
     def _schema_of(self, file: Path) -> pa.Schema:
         try:
             schema = pq.read_schema(file)
-        except (pa.ArrowException, OSError) as error:
+            _refuse_repeated(schema.names, str(file))
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason, is_text = _first_line(error), file.suffix.lower() in (".csv", ".tsv", ".txt", ".json")
             remedy = "read it into a frame first, and write that as Parquet" if is_text else "write it again"
             raise SourceError(f"{file} is not a readable Parquet file ({reason})", remedy) from None
-        _refuse_repeated(schema.names, str(file))
         return schema
 
     def _refuse_different_zones(self, schemas: list[pa.Schema]) -> None:
@@ -256,8 +261,11 @@ def _encoded(schema: pa.Schema, names: list[str]) -> pa.Schema:
 
 def _pandas_categoricals(schema: pa.Schema) -> list[str]:
     """Columns that pandas wrote as categorical; Parquet itself forgets it of numbers."""
-    stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    return [c["name"] for c in stored.get("columns", []) if c.get("pandas_type") == "categorical"]
+    try:
+        stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        return [str(c["name"]) for c in stored.get("columns", []) if c.get("pandas_type") == "categorical"]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return []  # what pandas noted is damaged; the columns' own types hold
 
 
 def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:

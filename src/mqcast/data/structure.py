@@ -1,6 +1,6 @@
 """What a panel's arrays must be like before anything indexes by them: types, shapes, offsets that rise."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +9,7 @@ from mqcast.data.schema import Role, Schema
 from mqcast.data.writer import Encoding
 
 ROLES: dict[Role, str] = {"past": "past", "known": "known", "static": "static", "events": "event"}
+PART = 2**20
 FARTHEST = 2**56  # microseconds or steps from 1970: some 2,000 years
 
 
@@ -38,6 +39,43 @@ def check_structure(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> Non
     _check_offsets("offsets", arrays["offsets"], num_rows, 1)
     _check_offsets("id_offsets", arrays["id_offsets"], len(arrays["id_bytes"]), 0)
     _check_steps(arrays)
+
+
+def check_values(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless every value is one that a packed panel may hold; reads all of it, a part at a time."""
+    for role, block in ROLES.items():
+        sizes = np.array([len(encoding.vocabularies[name]) + 1 for name in encoding.schema.categories(role)], np.int64)
+        for codes in _parts(arrays[f"{block}_category"]):
+            if sizes.size and (codes.min(initial=0) < 0 or (codes >= sizes).any()):
+                raise ValueError(f"{block}_category has codes without a value")
+        for numbers in _parts(arrays[f"{block}_number"]):
+            if np.isinf(numbers).any() or (role in ("known", "events") and np.isnan(numbers).any()):
+                raise ValueError(f"{block}_number is not finite")
+    for target in _parts(arrays["target"]):
+        if np.isinf(target).any():
+            raise ValueError("target is infinite")
+    if (np.diff(arrays["event_times"]) <= 0).any():
+        raise ValueError("event_times do not rise")
+    for name in ("steps", "times"):
+        if name in arrays:
+            _check_rising(name, arrays[name], arrays["offsets"])
+
+
+def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    size = max(1, PART // max(1, values[:1].size))
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def _check_rising(name: str, values: np.ndarray, offsets: np.ndarray) -> None:
+    """Inside each series; a first row may come at any time, a first step is 0."""
+    if np.abs(values[offsets[:-1]]).max() > (0 if name == "steps" else FARTHEST):
+        raise ValueError(f"{name} do not begin where they should")
+    for start in range(0, len(values) - 1, PART):
+        part = values[start : start + PART + 1]
+        falls = np.flatnonzero(np.diff(part) <= 0) + start + 1
+        if falls.size and not np.isin(falls, offsets).all():
+            raise ValueError(f"{name} do not rise")
 
 
 def texts(offsets: np.ndarray, text: np.ndarray) -> pa.LargeStringArray:
