@@ -50,15 +50,13 @@ class Sold:
     def is_ever_negative(self) -> bool:
         return bool(np.nanmin(self.smallest, initial=0) < 0)
 
-    def measures(self, ids: list[str]) -> np.ndarray:
-        """What each series' forecasts are measured by; NaN for all if nothing was sold at all."""
+    def measures(self, item: np.ndarray) -> np.ndarray:
+        """What forecasts of each series (-1: one without actuals) are measured by; NaN if nothing was sold at all."""
         of_all = np.nanmax(self.largest, initial=0)
-        item = self.actuals.items_of(ids)
         own = np.where(item >= 0, self.largest[item], np.nan)
         return np.where(own > 0, own, of_all if of_all > 0 else np.nan)
 
-    def always_sells(self, ids: list[str]) -> np.ndarray:
-        item = self.actuals.items_of(ids)
+    def always_sells(self, item: np.ndarray) -> np.ndarray:
         return (item >= 0) & (self.smallest[item] > 0) & (self.counts[item] >= FEWEST)
 
     def _of_series(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
@@ -129,13 +127,14 @@ def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple:
         return Verdict(model, rows, multiple, nothing, nothing, nothing, nothing, nothing, ())
     flat = np.ascontiguousarray(rows.quantiles).ravel()
     highest, lowest = (reduce.reduceat(flat, begins * num_levels) for reduce in (np.maximum, np.minimum))
-    measure = sold.measures(rows.ids)[item]
+    known = sold.actuals.items_of(rows.ids)[item]
+    measure = sold.measures(known)
     with np.errstate(over="ignore"):
         limit = multiple * measure
     floor = -np.inf if sold.is_ever_negative else -ROUNDING * np.nan_to_num(measure)
     floor = np.broadcast_to(floor, len(item))
     suspicious = (highest > limit) | (lowest < -limit) | (lowest < floor)
-    zeros = item[(highest <= 0) & sold.always_sells(rows.ids)[item]]
+    zeros = item[(highest <= 0) & sold.always_sells(known)]
     found = _rows_of(rows, begins, np.flatnonzero(suspicious), measure, limit, floor)
     return Verdict(model, rows, multiple, *found, zeros, _far_off(rows, actual))
 
