@@ -3,18 +3,24 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Whatever is installed has a hash in a file of pins; nothing comes along that has none.
+LOCKED := $(BIN)/python -m pip install --quiet --require-hashes --no-deps
+NEEDS_CUDA := $(BIN)/python -c 'import sys, importlib.metadata as m; sys.exit("nvidia" not in str(m.requires("torch")))'
 
-.PHONY: demo test browser check fix slow bench docs clean
+.PHONY: demo test browser check fix slow bench docs dist sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt hatch_build.py build_kernels.py src/mqcast/model/kernels.c
+$(READY): pyproject.toml $(wildcard constraints*.txt) hatch_build.py build_kernels.py src/mqcast/model/kernels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "mqcast needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(LOCKED) -r constraints-cpu.txt 2>/dev/null || echo "pip finds no build of torch without CUDA; taking the index's own"
+	$(LOCKED) -r constraints.txt
+	if $(NEEDS_CUDA); then $(LOCKED) -r constraints-cuda.txt; fi
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: $(READY)  ## simulate a retailer, train MQTransformer and MQ-CNN, judge them beside the best possible forecast
@@ -53,8 +59,19 @@ bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its 
 	$(BIN)/python benchmarks/judge_neuralforecast.py
 
 docs: $(READY)  ## the documentation, into site/
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
 
+dist: $(READY)  ## the source distribution and the wheel, into dist/
+	$(BIN)/python -m hatchling build
+
+sbom: $(READY)  ## what mqcast needs, version by version, as CycloneDX, into dist/sbom.json
+	$(BIN)/python tools/sbom.py dist/sbom.json
+
+audit:  ## ask the public database for known vulnerabilities of the pinned versions; needs the network
+	$(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install --quiet --require-hashes --no-deps -r tools/audit.txt
+	@.audit/bin/pip-audit --strict --require-hashes --disable-pip --no-deps -r constraints.txt -r constraints-cuda.txt || \
+	  { echo "the audit found something, or the database of vulnerabilities could not be asked; see above"; exit 1; }
+
 clean:  ## remove what the targets made
-	rm -rf $(VENV) src/mqcast/model/libkernels.* site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .audit src/mqcast/model/libkernels.* site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import resource
 import signal
 import statistics
@@ -42,12 +43,14 @@ def environment(name: str, pins: Sequence[str], with_torch: bool = True) -> Path
 
     The repository's constraints go in with the first package, torch, so that later ones find it settled.
     """
-    home, constraint = ENVS / name, ["--constraint", str(ROOT / "constraints.txt")]
+    home, constraint = ENVS / name, ["--constraint", str(ENVS / "constraints.txt")]
     python, ready, wanted = home / "bin" / "python", home / ".ready", "\n".join(pins)
     if ready.exists() and ready.read_text() == wanted:
         return python
     print(f"making the environment of {name} (once)", flush=True)
     ENVS.mkdir(exist_ok=True)
+    pinned = re.findall(r"^[\w.-]+==[^\s;]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    (ENVS / "constraints.txt").write_text("\n".join(pinned))  # without hashes, which a peer's own packages have not
     pip = [str(python), "-m", "pip", "install", "--quiet"]
     steps = {
         "venv": [sys.executable, "-m", "venv", "--clear", str(home)],
