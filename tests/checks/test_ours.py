@@ -25,7 +25,8 @@ SMALL = {
     "window": {"history": 6, "num_fcts": 10},
 }
 NAIVE = "seasonal-naive"
-PENDING = {"later_rows_change_no_forecast", "later_rows_change_no_backtest", "the_random_state_is_left_as_it_was"}
+BY_THE_TESTS = "the state of random has moved"  # beartype, which runs annotations in tests, draws from it
+PENDING = {"later_rows_change_no_forecast", "later_rows_change_no_backtest"}
 
 
 def new(model: str, schema: Schema | None = None, **tables) -> Forecaster:
@@ -36,7 +37,7 @@ def new(model: str, schema: Schema | None = None, **tables) -> Forecaster:
 
 def passes(forecaster: Forecaster) -> bool:
     results = check_forecaster(forecaster)
-    assert {result.name for result in results.failures} <= PENDING, results
+    assert {result.name for result in results.failures if result.seen != BY_THE_TESTS} <= PENDING, results
     return True
 
 
@@ -102,7 +103,7 @@ def test_every_frequency_passes(model: str, freq: str):
 
 def test_a_fitted_forecaster_is_checked_on_its_own_data_and_not_trained():
     results = check_forecaster(fitted("mqcnn"))
-    assert {result.name for result in results.failures} <= PENDING, results
+    assert {result.name for result in results.failures if result.seen != BY_THE_TESTS} <= PENDING, results
     assert results.named("same_input_gives_the_same_forecasts").seen == "equal when called twice"
     assert "is not trained anew" in results.named("later_rows_change_no_backtest").seen
 
@@ -131,7 +132,8 @@ def test_a_run_is_checked_on_a_panel_by_the_command_line(tmp_path):
     code, text = run_check(fitted("mqcnn").run_.folder, "--panel", tmp_path / "panel", "--series", 4, "--json")
     told = json.loads(text)
     failed = {check["name"] for check in told["checks"] if check["outcome"] == "failed"}
-    assert failed <= PENDING, text
+    seen = {check["seen"] for check in told["checks"] if check["name"] in failed - PENDING}
+    assert seen <= {BY_THE_TESTS}, text
     assert (code, told["passed"]) == (1 if failed else 0, not failed)
     assert (told["series"], told["of"]) == (4, 6)
 

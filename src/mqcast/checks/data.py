@@ -79,6 +79,12 @@ class Data:
         return {str(name): float(value) for name, value in of_series.iter_rows()}
 
     @cached_property
+    def num_sold(self) -> dict[str, int]:
+        """By series, as text: how many values are not zero."""
+        sold = pl.col(self.schema.target).filter(self._is_observed).ne(0).sum()
+        return {str(name): int(count) for name, count in self.rows.group_by(self.schema.id).agg(sold).iter_rows()}
+
+    @cached_property
     def is_never_negative(self) -> bool:
         least: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
         return least is not None and least >= 0

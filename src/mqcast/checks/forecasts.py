@@ -8,8 +8,9 @@ import polars as pl
 from mqcast.checks.battery import check
 from mqcast.checks.candidate import Candidate, FailedError, NotApplicableError, difference
 from mqcast.checks.data import Data
+from mqcast.forecast.limits import LARGEST_MULTIPLE, YOUNG
 
-MOST_TIMES = 100  # a forecast is at most so many times what the series has sold at most
+ROUNDING = 1e-6
 
 
 @check
@@ -81,7 +82,7 @@ def quantiles_do_not_cross(candidate: Candidate) -> str:
 
 @check
 def forecasts_are_of_sane_size(candidate: Candidate) -> str:
-    """No forecast is beyond 100 times what its series, or a series that sold nothing its fellows, has sold at most."""
+    """No forecast is beyond 10 times what its series has sold at most; hardly sold: what its fellows have."""
     worst = 0.0
     for data in (candidate.data, with_constant_series(candidate.data)):
         try:
@@ -90,10 +91,11 @@ def forecasts_are_of_sane_size(candidate: Candidate) -> str:
             raise
         except Exception:  # the checks of constant series tell it
             continue
-        of_fellows = float(np.median([value for value in data.largest.values() if value > 0] or [1.0]))
-        bound = np.array([data.largest.get(name, 0.0) or of_fellows for name in found[data.schema.id]])
+        of_fellows = max([*candidate.data.largest.values(), *data.largest.values()]) or 1.0
+        sold = {name: of_fellows if data.num_sold[name] < YOUNG else most for name, most in data.largest.items()}
+        bound = np.array([sold.get(name, of_fellows) for name in found[data.schema.id]])
         times = np.abs(np.nan_to_num(candidate.levels(found))) / bound[:, None]
-        if (times > MOST_TIMES).any():
+        if (times > LARGEST_MULTIPLE * (1 + ROUNDING)).any():
             raise FailedError(f"{times.max():.3g} times as much: {_place(found, times >= times.max())}")
         worst = max(worst, float(times.max(initial=0)))
     return f"at most {worst:.2g} times as much"
