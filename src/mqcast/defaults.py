@@ -14,6 +14,8 @@ from mqcast.config import LARGEST_SEED, MOST_PERIODS, RunConfig, Settings, neare
 from mqcast.data.frequency import DAY, season_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
+from mqcast.data.views import known_at
+from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError, quoted
 
 SEASONAL_NAIVE = "seasonal-naive"
@@ -60,7 +62,16 @@ def check_params(
 def settings_for(
     panel: Panel, model: str, horizon: int, quantiles: tuple[float, ...], changes: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """All settings of a run on this panel; `changes` are tables of some settings, as in TOML, that go before them."""
+    """All settings of a run on this panel; `changes` are tables of some settings, as in TOML, that go before them.
+
+    They fit the panel as it was known at `split.train_until`, if that is said.
+    """
+    changes = changes or {}
+    for table, said in changes.items():
+        if not isinstance(said, Mapping):
+            raise ConfigError(f"config: {table} is {said!r}; give tables of settings: {{'train': {{'seed': 1}}}}")
+    if (until := changes.get("split", {}).get("train_until")) is not None:
+        panel = known_at(panel, as_time(until, panel.axis))
     length = int(np.median(np.diff(panel.offsets)))
     if length < 3:
         raise ConfigError(f"most series have {length} rows, from which nothing can be learnt; give more history")
@@ -91,17 +102,15 @@ def settings_for(
             "max_epochs": 1_000_000,
         },
     }
-    for table, said in (changes or {}).items():
-        if not isinstance(said, Mapping):
-            raise ConfigError(f"config: {table} is {said!r}; give tables of settings: {{'train': {{'seed': 1}}}}")
+    for table, said in changes.items():
         for name, value in said.items():
             if tables.get(table, {}).get(name, value) != value and name in ("horizon", "quantiles", "model"):
                 raise ConfigError(f"config says {table}.{name} = {value!r}; say it to the Forecaster: {name}={value!r}")
         tables[table] = tables.get(table, {}) | dict(said)
-    if "warmup_steps" not in (changes or {}).get("train", {}) and (most := tables["train"]["max_steps"]):
+    if "warmup_steps" not in changes.get("train", {}) and (most := tables["train"]["max_steps"]):
         tables["train"]["warmup_steps"] = min(100, most // 10)
     config = RunConfig(**tables)
-    return config if "history" in (changes or {}).get("window", {}) else config.with_whole_context()
+    return config if "history" in changes.get("window", {}) else config.with_whole_context()
 
 
 def tables_of(config: RunConfig | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:

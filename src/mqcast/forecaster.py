@@ -23,6 +23,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel, pack
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
+from mqcast.data.views import can_be_read_as
 from mqcast.data.windows import as_time
 from mqcast.defaults import SEASONAL_NAIVE, check_params, settings_for, tables_of
 from mqcast.durable import claimed, make_parent, put_in_place, write_file
@@ -475,7 +476,7 @@ class Forecaster:
         if made.model != SEASONAL_NAIVE:
             made.run_ = Run.open(path)
             made.run_.network()  # whole, or an error now
-            if made.run_.layout.signature != made.panel_.layout.signature:
+            if not can_be_read_as(made.panel_, made.run_.layout):
                 raise ArtifactError(f"the data in {path} is not of the run's columns and categories; save it again")
             made.config_ = made.run_.config
         made._asked_ = made._asked()
@@ -550,7 +551,7 @@ def _parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tu
         return
     axis = panel.axis
     first, last = (as_time(date, axis) for date in (start, end))
-    longest = int(np.argmax(panel.last_step - panel.first_step))
+    longest = int(np.argmax(panel.steps_until(first) - panel.first_step))
     steps = panel.steps_until(last)[longest], panel.steps_until(first)[longest]
     cutoffs = panel.times_at(np.array([longest]), np.array([steps[1]]), int(steps[0] - steps[1]) + 1)[0]
     for i in range(0, len(cutoffs), refit):

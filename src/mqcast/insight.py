@@ -37,10 +37,8 @@ def attention(
     for name in ids:
         series = panel.index_of(name)
         part = plan.of_series(range(series, series + 1))
-        for step in range(part.num_batches(0) if part else 0):
-            assert part is not None
-            windows = part.batch(0, step)
-            table = network.explain(assemble(windows), plan.config.num_fcts).frame(panel, above)
+        for windows in part.batches() if part else ():
+            table = network.explain(assemble(windows), windows.num_fcts).frame(panel, above)
             times = (
                 panel.times_at(windows.series, windows.first_fct, 1),
                 panel.times_at(windows.series, windows.last_fct, 1),
@@ -58,7 +56,7 @@ def encodings(run: Run, panel: Panel, first: Any = None, last: Any = None) -> pl
     series = int(plan.series[np.argmax(plan.last_fct - plan.first_fct)])
     part = plan.of_series(range(series, series + 1))
     assert part is not None
-    batch = run.assembler(panel).on_windows(plan.config)(part.batch(0, 0))
+    batch = run.assembler(panel).on_windows(plan.config)(next(part.batches()))
     with torch.no_grad(), evaluating(network):
         code = network.position(batch)[0][0].numpy()  # (steps, channels)
     times = panel.times_at(batch.series.numpy()[:1], batch.start.numpy()[:1], len(code))[0]

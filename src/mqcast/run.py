@@ -30,6 +30,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.structure import check_scalers, texts
+from mqcast.data.views import can_be_read_as, read_as
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.model import kernels
@@ -74,10 +75,10 @@ class Run:
             "torch": torch.__version__,
             "decoder": kernels.status(),
             "panel": panel.fingerprint,
-            "signature": panel.layout.signature,
-            "inputs": Inputs.of(panel).model_dump(mode="json"),
+            "signature": assemble.panel.layout.signature,
+            "inputs": Inputs.of(assemble.panel).model_dump(mode="json"),
             "micro_batch": micro_batch,
-            "never_negative": bool(np.nanmin(panel.target) >= 0),
+            "never_negative": bool(np.nanmin(assemble.panel.target) >= 0),
             "start_from": start_from and start_from.weights_digest,
         }
         try:
@@ -86,7 +87,7 @@ class Run:
             raise cannot_write(folder, error) from error
         contents = {
             "config.toml": config.to_toml().encode(),
-            "schema.json": json.dumps(panel.layout.description, indent=1).encode(),
+            "schema.json": json.dumps(assemble.panel.layout.description, indent=1).encode(),
             "scaling.safetensors": safetensors.numpy.save(scaler_arrays(assemble)),
             "run.json": json.dumps(facts, indent=1).encode(),
         }
@@ -187,7 +188,7 @@ class Run:
             )
 
     def _check_layout(self, panel: Panel) -> None:
-        if self.facts["signature"] != panel.layout.signature:
+        if not can_be_read_as(panel, self.layout):
             raise ArtifactError(
                 f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; pack it "
                 "with --like the training panel (from Python: like=)"
@@ -199,11 +200,11 @@ class Run:
         packed = self.files.read_verified("scaling.safetensors")
         try:
             arrays = safetensors.numpy.load(packed)
-            check_scalers(arrays, panel.layout.encoding)
+            check_scalers(arrays, self.layout.encoding)
             scalers = scalers_of(arrays, self.config)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise self.files.damaged("scaling.safetensors", error) from None
-        return Assembler(panel, self.config.window, *scalers)
+        return Assembler(read_as(panel, self.layout), self.config.window, *scalers)
 
     def new_network(self, start_from: "Run | None" = None) -> Network:
         """With fresh weights, the same for the same seed, or another run's."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mqcast import Panel, Schema
 from mqcast.config import WindowConfig
 from mqcast.data.axis import TimeAxis
+from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import Frequency
 from mqcast.data.windows import Span, Splits, WindowPlan, as_time
 from mqcast.errors import ConfigError, DataError
@@ -116,12 +117,13 @@ def test_blocks_lie_wholly_inside_their_series_observed_or_not(grid):
     unseen = pl.int_range(pl.len()).over("unique_id") >= 5  # nobody is observed after the fifth day
     frame = frame.with_columns(ds=pl.Series(days), y=pl.when(~unseen).then("y"))
     panel = Panel.from_frame(frame, Schema(freq="D", time_grid=grid))
-    plan = WindowPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=4))
+    plan = CutoffPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=4))
     first = panel.first_step.tolist()
     blocks = [(0, first[0] + t) for t in range(3, 9)] + [(2, first[2] + 3)]
-    assert trajectories(plan, 0) == Counter(blocks)
+    found = [pair for w in plan.batches() for pair in zip(w.series.tolist(), w.start.tolist(), strict=True)]
+    assert sorted(found) == sorted(blocks)
     with pytest.raises(DataError, match="no series has 10"):
-        WindowPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=10))
+        CutoffPlan.of_blocks(panel, WindowConfig(horizon=3, history=3, num_fcts=1, min_history=10))
 
 
 def test_splits_share_no_target_date_and_every_date_is_a_target():
@@ -201,9 +203,7 @@ def test_a_series_may_be_silent_for_a_horizon_or_for_as_long_as_is_said():
     panel = ragged_panel([10, 20], [0, 0])
     last = int(panel.times_at(np.array([1]), panel.last_observed[1:], 1)[0, 0])
     plans = [
-        WindowPlan(
-            panel, WindowConfig(horizon=3, history=2, num_fcts=1), Span(last, last), scored=False, silence=silence
-        )
+        CutoffPlan.between(panel, WindowConfig(horizon=3, history=2, num_fcts=1), last, last, silence)
         for silence in (None, 9, 10)
     ]
     assert [plan.series.tolist() for plan in plans] == [[1], [1], [0, 1]]

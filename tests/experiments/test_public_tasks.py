@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from mqcast.cli import app
 from mqcast.config import ScalingConfig, SearchConfig
 from mqcast.data.batch import Assembler, Batch
+from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.panel import Panel, pack
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, DataError, Interrupted, MqcastError
@@ -78,10 +79,10 @@ def panels_for(tmp_path_factory):
     return get
 
 
-def plan_of(panels: Panels, part: str) -> WindowPlan:
+def plan_of(panels: Panels, part: str) -> WindowPlan | CutoffPlan:
     task = panels.task
     if part not in ("train", "valid"):
-        return WindowPlan.of_blocks(panels.part(part), task.block)
+        return CutoffPlan.of_blocks(panels.part(part), task.block)
     spans = training_spans(panels.training, task.settings("mqt", 0))
     return WindowPlan(panels.training, task.window, spans[part == "valid"])
 

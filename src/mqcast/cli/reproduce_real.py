@@ -104,7 +104,7 @@ def leaderboard_command(
             else:
                 folder = out / said.name / f"{name}-{number}"
                 settled = Settled(loaded, name, number, tables, folder, device)
-                with listening(settled.config(loaded.cutoffs[0]), said.name, False, quiet=as_json) as listeners:
+                with listening(settled.config(), said.name, False, quiet=as_json) as listeners:
                     settled = Settled(loaded, name, number, tables, folder, device, listeners)
                     paths = run_windows(settled, Budget(first_minutes, refit_minutes), windows)
                 found = record_of(settled, grid, paths) if grid is not None else None

@@ -129,6 +129,10 @@ class Assembler:
         """The same transforms for windows of another shape."""
         return Assembler(self.panel, config, self.target.scaler, self.number, self.category)
 
+    def on_panel(self, panel: Panel) -> "Assembler":
+        """The same transforms for another panel of the same layout."""
+        return Assembler(panel, self.config, self.target.scaler, self.number, self.category)
+
     def __call__(self, windows: Windows) -> Batch:
         config, panel = self.config, self.panel
         panel.require_whole_files()

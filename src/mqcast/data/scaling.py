@@ -101,15 +101,19 @@ class TargetScaler:
 
 
 class TargetReader:
-    """The target as it is learnt from: NaN also where a zero says that a series was not on sale."""
+    """The target as it is learnt from: NaN also where a zero says that a series was not on sale.
+
+    One that has no logarithm, which training never saw, is read as none sold.
+    """
 
     def __init__(self, panel: Panel, config: ScalingConfig):
-        self.panel, self.zeros = panel, config.zeros
+        self.panel, self.zeros, self.log1p = panel, config.zeros, config.log1p
         self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
 
     def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
         """The target in some rows, in float64; `series` says whose they are."""
         y = self.panel.target[rows].astype(np.float64)
+        y = np.where(y <= -1, 0.0, y) if self.log1p else y
         if self.zeros == "missing":
             return np.where(y == 0, np.nan, y)
         return y if self.first_sale is None else np.where((y == 0) & (rows < self.first_sale[series]), np.nan, y)

@@ -6,7 +6,6 @@ each epoch, so that every (series, creation time) is a training trajectory exact
 """
 
 import datetime as dt
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -108,11 +107,7 @@ class Windows:
 
 
 class WindowPlan:
-    """Which windows each step of each epoch takes.
-
-    With `scored` False also creation times without a target to score, from which the future is forecast: up to
-    `silence` steps after a series' last observation; left out: a horizon.
-    """
+    """Which windows each step of each epoch takes."""
 
     def __init__(
         self,
@@ -122,18 +117,14 @@ class WindowPlan:
         *,
         seed: int = 0,
         shuffle: bool = True,
-        scored: bool = True,
-        silence: int | None = None,
     ):
         self.panel, self.config, self.seed, self.shuffle = panel, config, seed, shuffle
         span = span or Span()
-        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(
-            panel, config, span, scored, silence
-        )
+        self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span)
         if self.series.size == 0:
-            target = f" and a target within {config.horizon} steps after" if scored else ""
             raise DataError(
-                f"no series has {config.min_history} steps of history{target} in this span",
+                f"no series has {config.min_history} steps of history and a target within {config.horizon} steps after "
+                "in this span",
                 "use a shorter min_history or horizon, or another span",
             )
         if (config.num_trajectories or 0) > self.num_trajectories:
@@ -141,31 +132,6 @@ class WindowPlan:
                 f"num_trajectories is {config.num_trajectories}, but there are {self.num_trajectories}; draw fewer"
             )
         self._epoch = lru_cache(maxsize=2)(self._build_epoch)
-
-    @classmethod
-    def of_blocks(cls, panel: Panel, config: WindowConfig) -> "WindowPlan":
-        """Every creation time with `min_history` rows up to it and a horizon of rows after it, observed or not."""
-        plan = cls(panel, config, shuffle=False, scored=False)
-        first, last = panel.first_step + max(config.min_history, 1) - 1, panel.last_step - config.horizon
-        plan.series = np.flatnonzero(first <= last)
-        if plan.series.size == 0:
-            raise DataError(
-                f"no series has {config.min_history} + {config.horizon} rows", "use a shorter min_history or horizon"
-            )
-        plan.first_fct, plan.last_fct = first[plan.series], last[plan.series]
-        plan.last_target = panel.last_step[plan.series]
-        return plan
-
-    def of_series(self, series: range) -> "WindowPlan | None":
-        """The plan of neighbouring series alone; None if it has nothing to do."""
-        inside = slice(*np.searchsorted(self.series, (series.start, series.stop)))
-        if self.series[inside].size == 0:
-            return None
-        other = copy(self)
-        other.series, other.last_target = self.series[inside], self.last_target[inside]
-        other.first_fct, other.last_fct = self.first_fct[inside], self.last_fct[inside]
-        other._epoch = lru_cache(maxsize=2)(other._build_epoch)
-        return other
 
     @property
     def num_trajectories(self) -> int:
@@ -240,23 +206,15 @@ class _Order:
     bounds: np.ndarray
 
 
-def _creation_times(
-    panel: Panel, config: WindowConfig, span: Span, scored: bool, silence: int | None = None
-) -> tuple[np.ndarray, ...]:
-    """Series with something to forecast, their first and last creation time and their last visible target, in steps."""
+def _creation_times(panel: Panel, config: WindowConfig, span: Span) -> tuple[np.ndarray, ...]:
+    """Series with something to learn, their first and last creation time and their last visible target, in steps."""
     until = (
         panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
     )
     first = panel.first_step + max(config.min_history, 1) - 1
-    if scored:
-        last = until - (1 if config.partial_horizon else config.horizon)
-        earliest = None if span.first is None else panel.steps_until(span.first)
-    else:  # a series that has been silent for so long has ended; one never observed begins with its first row
-        first = np.where(panel.last_observed < panel.first_step, panel.first_step - 1, first)
-        last = panel.last_observed + (config.horizon if silence is None else silence)
-        earliest = None if span.first is None else panel.steps_until(span.first - 1) + 1
-    if earliest is not None:
-        first = np.maximum(first, earliest)
+    last = until - (1 if config.partial_horizon else config.horizon)
+    if span.first is not None:
+        first = np.maximum(first, panel.steps_until(span.first))
     if span.last is not None:
         last = np.minimum(last, panel.steps_until(span.last))
     used = np.flatnonzero(first <= last)

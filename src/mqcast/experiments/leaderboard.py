@@ -63,15 +63,14 @@ class Settled:
     def task(self) -> Task:
         return self.data.task
 
-    def config(self, cutoff: Any, **train: Any) -> RunConfig:
-        """The task's settings, with the user's own, up to a cutoff."""
+    def config(self, **train: Any) -> RunConfig:
+        """The task's settings, with the user's own; a window's panel has nothing that its cutoff does not know."""
         names = {*self.task.network, *self.tables}
         tables: dict[str, Any] = {
             name: {**self.task.network.get(name, {}), **self.tables.get(name, {})} for name in names
         }
         tables["window"] = {**tables.get("window", {}), "horizon": self.task.horizon}
         tables["model"] = {**tables.get("model", {}), "model": self.model, "quantiles": self.task.levels}
-        tables["split"] = {"train_until": cutoff, "valid_until": cutoff}
         free = {"max_epochs": 1_000_000, "num_threads": 1}
         said = tables.get("train", {})
         train = {**free, **said, "seed": self.seed, "patience": None, **train}
@@ -114,11 +113,10 @@ def _panel(settled: Settled, rows: pl.DataFrame, number: int) -> Panel:
 
 
 def _config(settled: Settled, number: int, steps: tuple[int, int]) -> RunConfig:
-    cutoff = settled.data.cutoffs[number]
     if number == 0:
-        return settled.config(cutoff, max_steps=steps[0])
-    rate = settled.config(cutoff).train.learning_rate * settled.task.refit.rate
-    return settled.config(cutoff, max_steps=steps[1], learning_rate=rate)
+        return settled.config(max_steps=steps[0])
+    rate = settled.config().train.learning_rate * settled.task.refit.rate
+    return settled.config(max_steps=steps[1], learning_rate=rate)
 
 
 def _before(settled: Settled, number: int) -> Run | None:
@@ -168,7 +166,7 @@ def with_zeros(data: TaskData, forecasts: pl.DataFrame, known: pl.DataFrame) -> 
 
 def _steps(settled: Settled, panel: Panel, budget: Budget) -> tuple[int, int]:
     """Steps of the first window and of the others; settled once, so that an interrupted run goes on as it began."""
-    config, share = settled.config(settled.data.cutoffs[0]), settled.task.refit.share
+    config, share = settled.config(), settled.task.refit.share
     most = config.train.max_steps
     if most is None and not budget.first:
         raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --first-minutes")
@@ -213,7 +211,7 @@ def record_of(settled: Settled, grid: Grid, paths: Sequence[Path]) -> Record:
     """What one model scored, with what it cost."""
     scores = score_windows(grid, [pl.read_parquet(path) for path in paths])
     done = [json.loads((path.parent / "done.json").read_text(encoding="utf-8")) for path in paths]
-    config = settled.config(settled.data.cutoffs[0], max_steps=done[0]["steps"])
+    config = settled.config(max_steps=done[0]["steps"])
     return Record(
         task=task_name(settled.task, len(scores)),
         model=settled.model,

@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from mqcast.config import RunConfig, SearchConfig
+from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.windows import WindowPlan
 from mqcast.durable import claimed, put_in_place
 from mqcast.errors import Interrupted
@@ -170,7 +171,7 @@ def forecast_blocks(
     from mqcast.forecast.predict import write_forecasts
 
     panel = panels.part(part)
-    plan = WindowPlan.of_blocks(panel, panels.task.block)
+    plan = CutoffPlan.of_blocks(panel, panels.task.block)
     scaled = path.with_name(f"scaled-{path.name}")
     write_forecasts(run, panel, plan, scaled, device=device, on_progress=on_progress)
     if is_first():

@@ -15,6 +15,7 @@ from mqcast.errors import SeriesLeftOutWarning
 from mqcast.forecast.limits import within_limits
 from mqcast.forecast.predict import plan_cutoffs, rows_frame
 
+CHUNK_ROWS = 2**20
 SEASONS_BACK = 4  # beyond the last, where that one was not observed
 
 
@@ -30,11 +31,11 @@ def seasonal_naive(
     """A forecast frame of the cutoffs from `first` to `last`, as of a network.
 
     Quantiles are normal around the last value of the same season, with the spread of the seasonal differences up to the
-    cutoff, which grows with the root of the seasons ahead; none is below 0 if no target ever was.
+    cutoff, which grows with the root of the seasons ahead; none is below 0 if no target was up to the cutoff.
     """
     season = season or season_of(panel.axis.frequency)
     plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
-    least = 0.0 if np.nanmin(panel.target) >= 0 else -np.inf
+    first_negative = _first_negative(panel)
     found, without = [], []
     for series, begin, end in zip(plan.series, plan.first_fct, plan.last_fct, strict=True):
         cutoffs = np.arange(begin, end + 1)
@@ -44,6 +45,8 @@ def seasonal_naive(
         known = ~np.isnan(point).any(axis=1)
         values = point[..., None] + spread[..., None] * ndtri(np.asarray(levels))
         rows = np.full(known.sum(), series), cutoffs[known]
+        times = panel.times_at(np.array([series]), cutoffs[:1], len(cutoffs))[0]
+        least = np.where(times < first_negative, 0.0, -np.inf)[known, None, None]
         found.append((*rows, within_limits(panel, *rows, values[known], 0.0, least)[0]))
     if without:
         names = ", ".join(repr(panel.ids[i].as_py()) for i in without[:3])
@@ -73,10 +76,24 @@ def _of_series(
     seen = np.where(np.isnan(y), -1, np.arange(len(y)))
     latest = np.maximum.accumulate(seen)[np.clip(at, 0, len(y) - 1)]
     point = np.where(np.isnan(point), np.where(latest >= 0, y[latest], np.nan)[:, None], point)
-    lag = season if len(y) > season else 1
+    inside = np.clip(at, 0, len(y) - 1)
+    spread = np.where(at >= season, _spread(y, season)[inside], _spread(y, 1)[inside])  # of steps before a whole season
+    return point, spread[:, None] * np.sqrt(seasons)
+
+
+def _spread(y: np.ndarray, lag: int) -> np.ndarray:
+    """Up to each step the root mean square of the changes from `lag` steps before; 0 where there is none."""
     change = np.full(len(y), np.nan)
     change[lag:] = y[lag:] - y[:-lag]
-    squares, counts = np.nancumsum(change**2), np.cumsum(~np.isnan(change))
-    inside = np.clip(at, 0, len(y) - 1)
-    spread = np.sqrt(squares[inside] / np.maximum(counts[inside], 1))
-    return point, spread[:, None] * np.sqrt(seasons)
+    return np.sqrt(np.nancumsum(change**2) / np.maximum(np.cumsum(~np.isnan(change)), 1))
+
+
+def _first_negative(panel: Panel) -> float:
+    """The time of the earliest target below 0; infinite if there is none."""
+    found = np.inf
+    for start in range(0, panel.num_rows, CHUNK_ROWS):
+        rows = start + np.flatnonzero(panel.target[start : start + CHUNK_ROWS] < 0)
+        places = np.array([panel.place_of(int(row)) for row in rows]).reshape(-1, 2)
+        if len(places):
+            found = min(found, panel.times_at(places[:, 0], places[:, 1], 1).min())
+    return float(found)

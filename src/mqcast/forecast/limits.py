@@ -56,7 +56,7 @@ def within_limits(
     cutoff: np.ndarray,
     values: np.ndarray,
     typical_largest: float,
-    lower_bound: float,
+    lower_bound: float | np.ndarray,
 ) -> tuple[np.ndarray, Limited]:
     """(N, horizon, level) forecasts of some series, in their order, at cutoffs (as steps), within their limits.
 

@@ -11,6 +11,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import pyarrow.parquet as pq
 from mqcast.artifact import ArtifactFolder
 from mqcast.config import ModelConfig, WindowConfig
 from mqcast.data.batch import Assembler
+from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
-from mqcast.data.windows import Span, WindowPlan, Windows, as_time
+from mqcast.data.windows import Windows, as_time
 from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError, ConfigError, NonFiniteError, SeriesLeftOutWarning
 from mqcast.forecast.limits import KEY, Limited, within_limits
@@ -35,7 +37,7 @@ from mqcast.run import Run
 from mqcast.train.distributed import joined
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
-WINDOWS_AT_A_TIME, FCTS_AT_A_TIME = 64, 2**12
+WINDOWS_AT_A_TIME = 64
 DIGEST_SIZE = 32  # bytes of SHA-256
 
 
@@ -64,7 +66,7 @@ def forecast(
 def write_forecasts(
     run: Run,
     panel: Panel,
-    plan: WindowPlan,
+    plan: CutoffPlan,
     path: str | Path,
     *,
     device: str = "auto",
@@ -124,7 +126,7 @@ def forecast_frame(
     return pl.concat(found)
 
 
-def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, silence: int | None = None) -> WindowPlan:
+def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, silence: int | None = None) -> CutoffPlan:
     """The windows whose creation times are the cutoffs; left out: the panel's last observation.
 
     They have all the history that a forecast depends on, so that it does not depend on where a window begins. (An LSTM
@@ -138,19 +140,15 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, sil
     return plan_cutoffs(window, panel, first, last, silence)
 
 
-def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> WindowPlan:
+def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> CutoffPlan:
     """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
     panel.require_verified()
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
     end = _last_time(panel) if end is None else end
-    begin = end if first is None else begin
-    if begin is not None and begin > end:
+    begin = end if begin is None else begin
+    if begin > end:
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
-    plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False, silence=silence)
-    num_cutoffs = int(plan.last_fct.max() - plan.first_fct.min()) + 1
-    if num_cutoffs < window.num_fcts:  # windows no longer than need be
-        window = window.replace(num_fcts=num_cutoffs)
-        plan = WindowPlan(panel, window, Span(begin, end), shuffle=False, scored=False, silence=silence)
+    plan = CutoffPlan.between(panel, window, begin, end, silence)
     panel.require_future(window.horizon, plan.last_fct, plan.series)
     _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
     return plan
@@ -161,7 +159,7 @@ def _last_time(panel: Panel) -> int:
     return int(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1).max())
 
 
-def _warn_of_ended(panel: Panel, plan: WindowPlan, silence: int) -> None:
+def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:
     left_out = np.setdiff1d(np.arange(panel.num_series), plan.series)
     if left_out.size:
         names = ", ".join(repr(panel.ids[int(i)].as_py()) for i in left_out[:3]) + (" …" if left_out.size > 3 else "")
@@ -178,29 +176,27 @@ def context_of(model: ModelConfig, horizon: int) -> int:
     return model.context(horizon) + (0 if model.has_attention else reach_of(model, horizon))  # to the last event
 
 
-def series_shards(panel: Panel, plan: WindowPlan) -> list[range]:
+def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
     """Neighbouring series, with at most about ROWS_A_SHARD rows of forecasts; the same for any number of processes.
 
-    Enough of them that several processes have something to do, unless they would be very small.
+    Enough of them that several processes have something to do, unless they would be very small. Series that are
+    forecast from later cutoffs alone do not move their bounds.
     """
-    rows = (int((plan.last_fct - plan.first_fct).max()) + 1) * plan.config.horizon
-    size = max(1, min(ROWS_A_SHARD // rows, max(-(-panel.num_series // NUM_SHARDS), LEAST_ROWS_A_SHARD // rows)))
-    num = -(-panel.num_series // size)
-    return [range(panel.num_series * i // num, panel.num_series * (i + 1) // num) for i in range(num)]
+    rows, known = plan.num_cutoffs * plan.config.horizon, plan.first_series
+    size = max(1, min(ROWS_A_SHARD // rows, max(-(-known.size // NUM_SHARDS), LEAST_ROWS_A_SHARD // rows)))
+    num = -(-known.size // size)
+    bounds = [0, *(int(known[known.size * i // num]) for i in range(1, num)), panel.num_series]
+    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 def shard_frame(
-    network: Network, assemble: Assembler, plan: WindowPlan, series: range, least: float = -np.inf
+    network: Network, assemble: Assembler, plan: CutoffPlan, series: range, least: float = -np.inf
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, in the order of series, cutoff and horizon; which of them had to be limited."""
     part, found = plan.of_series(series), [_no_rows(network)]
-    size = max(1, min(WINDOWS_AT_A_TIME, FCTS_AT_A_TIME // plan.config.num_fcts))
-    for step in range(part.num_batches(0) if part else 0):
-        assert part is not None
-        for windows in part.batch(0, step).split(size):
-            batch, n = assemble(windows).to(network.levels.device), windows.num_fcts
-            values = batch.unscaled(network.quantiles(batch, n).values)
-            found.append(_rows(windows, values))
+    for windows in part.batches() if part else ():
+        batch = assemble(windows).to(network.levels.device)
+        found.append(_rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values)))
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
@@ -251,7 +247,7 @@ def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values:
         )
 
 
-def _key(run: Run, panel: Panel, plan: WindowPlan) -> str:
+def _key(run: Run, panel: Panel, plan: CutoffPlan) -> str:
     """What the shards depend on: shards of another model, panel or span are never taken for these."""
     digest = hashlib.sha256(run.weights_digest.encode())
     for part in (run.facts, run.config.model_dump(mode="json"), plan.config.model_dump(mode="json"), panel.fingerprint):

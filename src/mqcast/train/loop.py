@@ -36,7 +36,7 @@ from mqcast.train.memory import pick_micro_batch, require_memory
 from mqcast.train.optimiser import autocast, learning_rate, new_optimiser, set_rate
 from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, Record, Step
 from mqcast.train.signals import StopRequests, stop_requests
-from mqcast.train.spans import training_spans
+from mqcast.train.spans import known_to_training, training_spans
 
 OUT_OF_TIME = "out of time"
 
@@ -115,10 +115,15 @@ class Training:
         self.listeners = listeners if ranks.is_first else ()
         require_memory(config.model, Inputs.of(panel), config.window.horizon)
         train, valid = training_spans(panel, config)
-        self.plan = WindowPlan(panel, config.window, train, seed=config.train.seed)
+        if start_from is not None:
+            start_from.check_start(config, panel)
+        known = known_to_training(panel, config, start_from and start_from.layout)
+        self.plan = WindowPlan(known, config.window, train, seed=config.train.seed)
+        self.assemble = Assembler.fit(known, config.window, config.scaling, train.until)
+        judged = known if valid is None else known_to_training(panel, config, known.layout, valid.until)
+        self.assemble_valid = self.assemble.on_panel(judged)
         to_validate = config.window.replace(num_trajectories=None)
-        self.valid_plan = valid and WindowPlan(panel, to_validate, valid, shuffle=False)
-        self.assemble = Assembler.fit(panel, config.window, config.scaling, train.until)
+        self.valid_plan = valid and WindowPlan(judged, to_validate, valid, shuffle=False)
         self.run = self._open(folder, resume)
         self.network: Network = self.run.new_network(start_from).to(ranks.device)
         self.dropout_bits = None if config.train.compile else torch.Generator(ranks.device)
@@ -287,7 +292,7 @@ class Training:
         with evaluating(self.network):
             for step in self.ranks.share(num_steps):
                 for leaf in self.valid_plan.batch(0, step).split(self.run.micro_batch):
-                    batch = self.assemble(leaf).to(self.ranks.device)
+                    batch = self.assemble_valid(leaf).to(self.ranks.device)
                     weights, n = self.average or self.parameters, batch.num_fcts
                     forecasts = torch.func.functional_call(self.network, weights, (batch, n))
                     loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
@@ -332,8 +337,6 @@ class Training:
             run = Run.open(folder)
             run.check_resumable(self.config, self.panel, self.start_from)
             return run
-        if self.start_from is not None:
-            self.start_from.check_start(self.config, self.panel)
         if self.ranks.is_first:
             Run.start(folder, self.config, self.panel, self.assemble, self._micro_batch(), self.start_from)
         self.ranks.agree(1)
@@ -343,7 +346,7 @@ class Training:
         config, window = self.config.train, self.config.window
         if config.micro_batch is not None:
             return config.micro_batch
-        inputs, device = Inputs.of(self.panel), self.ranks.device
+        inputs, device = Inputs.of(self.assemble.panel), self.ranks.device
         network = Network.seeded(self.config.model, inputs, window.horizon, config.seed).to(device)
         network.drop_by(torch.Generator(device))
         one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(device)
@@ -451,6 +454,6 @@ class Training:
 
     def _place(self, windows: Windows, b: int) -> tuple[str, str]:
         """A window's series, and its first and last creation time."""
-        series = windows.series[b : b + 1]
-        ends = (self.panel.times_at(series, at[b : b + 1], 1)[0, 0] for at in (windows.first_fct, windows.last_fct))
-        return self.panel.ids[int(series[0])].as_py(), " to ".join(show_time(int(end)) for end in ends)
+        series, panel = windows.series[b : b + 1], self.assemble.panel
+        ends = (panel.times_at(series, at[b : b + 1], 1)[0, 0] for at in (windows.first_fct, windows.last_fct))
+        return panel.ids[int(series[0])].as_py(), " to ".join(show_time(int(end)) for end in ends)

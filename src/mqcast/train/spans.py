@@ -4,7 +4,9 @@ import numpy as np
 
 from mqcast.config import RunConfig
 from mqcast.data.frequency import show_time
+from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
+from mqcast.data.views import known_at, read_as
 from mqcast.data.windows import Span, as_time
 from mqcast.errors import ConfigError
 
@@ -29,6 +31,17 @@ def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
     if config.train.patience is not None and train == valid:
         raise ConfigError('early stopping needs a validation span; set split.train_until earlier, or patience = "none"')
     return Span(None, train, train), Span(train, valid, valid) if train < valid else None
+
+
+def known_to_training(panel: Panel, config: RunConfig, layout: Layout | None = None, until: int | None = None) -> Panel:
+    """What training may know: with `train_until`, the panel as it was at that time (or a later one); else all of it.
+
+    The categories and holidays are those of a layout, if one is given.
+    """
+    if config.split.train_until is not None:
+        until = as_time(config.split.train_until, panel.axis) if until is None else until
+        return known_at(panel, until, layout)
+    return panel if layout is None else read_as(panel, layout)
 
 
 def _end_of(panel: Panel, series: int, steps_before: int) -> int:
