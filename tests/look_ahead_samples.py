@@ -107,7 +107,7 @@ def _set(sales: Sales, steps: int = 0, **values: pl.Expr) -> Sales:
 
 
 def _targets_grow(rng, sales):
-    return _set(sales, y=pl.col("y") * 10.0 ** float(rng.uniform(1, 6)))
+    return _set(sales, y=pl.col("y") * 10.0 ** float(rng.uniform(0.3, 1.5)))
 
 
 def _targets_are_negative(rng, sales):
