@@ -144,11 +144,11 @@ def _new_past_categories(rng, sales):
 
 
 def _other_known_numbers(rng, sales):
-    return _set(sales, HORIZON, price=pl.lit(float(rng.normal(0, 1e4))), promo=~pl.col("promo"))
+    return _set(sales, HORIZON, price=pl.lit(float(rng.normal(10, 30))), promo=~pl.col("promo"))
 
 
 def _other_past_numbers(rng, sales):
-    value = pl.lit(None) if rng.random() < 0.3 else pl.lit(float(rng.normal(0, 1e4)))
+    value = pl.lit(None) if rng.random() < 0.3 else pl.lit(float(rng.normal(10, 30)))
     return _set(sales, stock=value)
 
 
