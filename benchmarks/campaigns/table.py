@@ -35,94 +35,98 @@ ROWS = (
     Row(
         "magnitudes",
         100_000,
-        "Forecasts have sane magnitudes, whatever the series",
-        "adversarial series (zeros beside large values, steps, spikes, constants, gaps, tiny and huge scales) through "
-        "scaling and forecasts; every quantile stays near what the series has shown",
+        "Forecasts are finite, in order and of sane size, whatever the series",
+        "adversarial series (alternating, intermittent, lumpy, steps of a million, long gaps, spikes, one sale, "
+        "none …) on any scale, default settings, trained and random weights; the limits are told from the frame, "
+        "not from mqcast",
     ),
     Row(
         "real_data",
         1,
-        "Default settings give sane forecasts on real data",
-        "every file of real data that is at hand, by `Forecaster(horizon=…)` and nothing else said; no quantile is "
-        "implausible",
+        "Default settings give no absurd forecast on real demand",
+        "every file of real demand at hand, nothing said but horizon, frequency and columns: no P90 of a backtest "
+        "is beyond ten times the largest value of its series so far; a trial is a series",
     ),
     Row(
         "frames",
         10_000,
-        "Any frame is either taken or refused with a typed error",
-        "random frames with random faults of types, names, dates and values; no other exception, no silent change of "
-        "what was given",
+        "Any frame is read rightly or refused with a typed error",
+        "random frames of all libraries, types and orders, clean and damaged, through the gate, `predict`, the "
+        "judging functions and a Forecaster's arguments; clean ones are held against plain loops",
     ),
     Row(
         "look_ahead",
         1_000,
-        "No forecast depends on what was not known when it was made",
-        "everything after the cutoff is changed at random, half of the times through `backtest`; forecasts stay equal "
-        "to the bit",
+        "Nothing that happens after a date changes a forecast made at it",
+        "later values, signs, closings, gaps, categories, series and the panel's end are changed; half of the "
+        "trials are backtests, half revisions; equal to the bit",
     ),
     Row(
         "mutated_files",
         10_000,
         "A damaged file is refused by name, or changes nothing",
-        "bits flipped, bytes cut, added and swapped in every file of runs, panels, forecasters and checkpoints; no "
-        "crash, no hang, no other forecast",
+        "files of panels, runs, forecasters, checkpoints and shards with bits flipped, bytes cut, added and "
+        "swapped; no crash, hang or huge allocation, no other forecast",
     ),
     Row(
         "kills",
         200,
-        "A killed process loses nothing that was finished",
-        "SIGKILL and SIGTERM at random moments of packing, training, forecasting and saving; going on gives equal bits",
+        "Killed at any moment, a job leaves the old result or the new one",
+        "SIGKILL at random moments of fit, pack, forecast and save; run again, it gives equal bits",
     ),
     Row(
         "kernels",
         1_000,
         "Compiled code computes what plain PyTorch does, within its memory",
-        "random sizes, masks and settings, built with address and undefined-behaviour sanitizers",
+        "random sizes and settings of networks, under the address and undefined-behaviour sanitizers",
     ),
     Row(
         "races",
         500,
-        "Of several writers to one place one wins, and all is whole",
-        "processes and threads that save, pack and write the same path at once",
+        "Two writers to one path end with one whole result",
+        "threads and processes that save, fit, pack, forecast and report to one path at once: the other one is "
+        "refused by a typed error, and nothing is left lying about",
     ),
     Row(
         "many_fits",
         200,
         "Many fits in one process do not wear it out",
-        "memory, threads, file descriptors and temporary folders after each fit",
+        "fits of old and new Forecasters, some of which fail: memory is held against that after the tenth; no "
+        "folder or thread is left",
     ),
     Row(
         "guest",
-        1,
-        "mqcast behaves as a guest in the host's process",
-        "random states, threads, signals, environment, warnings and current folder of the host before and after every "
-        "verb",
+        300,
+        "The host's process is as it was before",
+        "random states, threads, signal handlers, warnings, locale, environment, floating-point errors, umask and "
+        "folder around every verb, done well or failing; fits in two threads equal each alone",
     ),
     Row(
         "fuzz_readers",
-        100_000,
-        "No reader can be made to crash",
-        "a coverage-guided fuzzer feeds each reader of files and settings; nothing but typed errors",
+        300_000,
+        "No bytes make a reader crash",
+        "a coverage-guided fuzzer feeds the readers of panels, runs and frames, 100,000 executions each; nothing "
+        "but results and typed errors",
     ),
     Row(
         "states",
-        1,
-        "Verbs in any order either work or say what is missing",
-        "a state machine calls fit, predict, revisions, backtest, evaluate, save and load in random order",
+        2_000,
+        "A Forecaster's verbs may be called in any order",
+        "a state machine: forecasts change by fitting alone, are the same to the bit once saved and loaded, "
+        "errors are typed, no folder is left behind",
     ),
     Row(
         "battery",
-        1,
-        "Every model keeps the contract of a forecaster",
-        "`mqcast.checks` puts each model through one battery: quantiles in order, no look-ahead, equal bits after save "
-        "and load …",
+        1_000,
+        "Our own models pass the battery for any forecaster",
+        "`mqcast.checks` on random configurations; counted are the checks that apply",
     ),
     Row(
         "implausible",
         5_000,
         "Implausible forecasts of any forecaster are found and told of",
-        "random frames with absurd values planted at random places, and honest ones; each is counted exactly, and none "
-        "of the honest is warned of",
+        "random frames, honest or wild within the limits, and then with absurd values planted at random places: "
+        "each is listed and counted exactly, `evaluate` warns once, and of the clean ones nothing is said",
     ),
 )
 
