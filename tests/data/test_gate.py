@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mqcast import Panel, Schema, errors
@@ -647,3 +648,20 @@ def test_the_id_may_be_a_static_category(sales):
     with pytest.warns(errors.UnseenCategoryWarning, match="'unique_id': 1 new"):
         again = Panel.from_frame(new, static=STATIC, like=panel)
     assert again.arrays["static_category"][:, 0].tolist() == [2, 0]
+
+
+def test_a_damaged_note_of_pandas_in_a_parquet_file_does_no_harm(sales, tmp_path):
+    table = sales.to_arrow()
+    for note in (b"{", b"[1]", b'{"columns": 3}', b'{"columns": [{}, 4]}', b"\xff", b"[" * 100_000):
+        pq.write_table(table.replace_schema_metadata({b"pandas": note}), tmp_path / "sales.parquet")
+        assert Panel.from_frame(tmp_path / "sales.parquet").num_rows == len(sales)
+
+
+def test_text_that_is_not_utf8_is_refused(sales, tmp_path):
+    ids = pa.array([b"\xff\xfe"] * len(sales), pa.binary())
+    broken = pa.StringArray.from_buffers(len(ids), ids.buffers()[1], ids.buffers()[2])
+    table = sales.to_arrow().set_column(0, "unique_id", broken)
+    pq.write_table(table, tmp_path / "sales.parquet")
+    for frame in (table, tmp_path / "sales.parquet"):
+        with pytest.raises(errors.MqcastError, match=r"UTF-?8"):
+            Panel.from_frame(frame)

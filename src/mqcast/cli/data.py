@@ -144,13 +144,18 @@ def pack_command(
 
 
 @app.command()
-def inspect(folder: Annotated[Path, typer.Argument(help="A packed panel.")], as_json: AsJson = False) -> None:
+def inspect(
+    folder: Annotated[Path, typer.Argument(help="A packed panel.")],
+    verify: Annotated[bool, typer.Option(help="Check every byte, which takes a while for a large panel.")] = True,
+    as_json: AsJson = False,
+) -> None:
     """Say what a packed panel holds, after checking every byte of it.
 
     Example: [bold]mqcast inspect panel[/bold]
     """
     panel = Panel.open(folder)
-    panel.verify()
+    if verify:
+        panel.verify()
     _show_panel(panel, as_json)
 
 

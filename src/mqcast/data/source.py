@@ -110,11 +110,16 @@ class MemorySource:
             _refuse_mixed_dates(series, name)
             try:
                 array = series.to_arrow()
-                array.validate(full=True)  # a table of Arrow may come from bytes that nobody has looked at
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r}: the values have no common type that can be stored "
                     f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one"
+                ) from None
+            try:
+                array.validate(full=True)  # a table of Arrow may come from bytes that nobody has looked at
+            except pa.ArrowException as error:
+                raise ColumnTypeError(
+                    f"{self.what}, column {name!r} is damaged ({_first_line(error)}); make it again"
                 ) from None
             array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
             self._columns[name] = array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
@@ -196,7 +201,9 @@ class ParquetSource:
 
     def _schema_of(self, file: Path) -> pa.Schema:
         try:
-            schema = pq.read_schema(file)
+            footer = pq.read_metadata(file)
+            _check_footer(footer)
+            schema = footer.schema.to_arrow_schema()
             _refuse_repeated(schema.names, str(file))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason, is_text = _first_line(error), file.suffix.lower() in (".csv", ".tsv", ".txt", ".json")
@@ -217,6 +224,16 @@ class ParquetSource:
                         "convert them to one time zone",
                         column=field.name,
                     )
+
+
+def _check_footer(footer: pq.FileMetaData) -> None:
+    """Raise ArrowInvalid where counts contradict each other: Arrow would reserve memory for what is not there.
+
+    Of the columns nothing is asked: Arrow ends the process where their part of a footer is damaged.
+    """
+    rows = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+    if sum(rows) != footer.num_rows or min(rows, default=0) < 0:
+        raise pa.ArrowInvalid("its numbers of rows contradict each other")
 
 
 def _parquet_files(path: str | Path) -> list[Path]:
