@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mqcast.errors import readable
 from mqcast.evaluation.implausible_forecasts import Implausible, remedies, sentences, worst_rows
 from mqcast.levels import percentile
 from mqcast.report.explorer import Explorer
@@ -15,7 +16,7 @@ def notices_of(found: Implausible) -> tuple[str, ...]:
     """What stands above everything: the same words as the warning, a model each."""
     if not found:
         return ()
-    notices = [sentences(one) for one in found.verdicts if one]
+    notices = [readable(sentences(one)) for one in found.verdicts if one]
     more = TITLE if has_section(found) else "Calibration"
     return (*notices, " ".join([*remedies(found.verdicts), f"The part “{more}” has more."]))
 
