@@ -44,7 +44,10 @@ class TimeAxis:
                 "convert all tables to one time zone",
                 column=column,
             )
-        return times if zone is None or self.in_utc else wall_times(times, zone)
+        if zone is None or self.in_utc:
+            return times
+        offset = self.zone if self.zone and _fixed_offset(self.zone) is not None else None
+        return wall_times(times, offset or zone)  # of an offset polars has the moments alone
 
     def dates(self, times: np.ndarray) -> pl.Series:
         """Times of this axis as a user's frame has them, with their zone if it has one.
@@ -54,12 +57,16 @@ class TimeAxis:
         if self.zone is None:
             return pl.Series(times).cast(pl.Datetime("us"))
         utc = times if self.in_utc else utc_times(times, self.zone)
-        shown = "UTC" if (_fixed_offset(self.zone) or 0) % HOUR else self.zone
-        return pl.Series(utc).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(shown)
+        return pl.Series(utc).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone_of_polars(self.zone))
 
     def wall(self, times: np.ndarray) -> np.ndarray:
         """What the clock on the wall shows at times of this axis."""
         return wall_times(times, self.zone) if self.in_utc and self.zone else times
+
+
+def zone_of_polars(zone: str) -> str:
+    """The zone itself, or UTC for an offset that polars does not know."""
+    return "UTC" if (_fixed_offset(zone) or 0) % HOUR else zone
 
 
 def wall_times(times: np.ndarray, zone: str) -> np.ndarray:

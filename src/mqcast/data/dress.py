@@ -20,12 +20,12 @@ class Dress:
 
     @classmethod
     def of(cls, frame: Any, id: str, time: str) -> "Dress":
+        source = open_source(frame)
         try:
             kind = nw.from_native(frame).implementation
             library = "pandas" if kind.is_pandas_like() else "pyarrow" if kind.is_pyarrow() else "polars"
         except TypeError:
             library = "polars"
-        source = open_source(frame)
         id_type, time_type = (source.type_of(name) if name in source.names else pa.null() for name in (id, time))
         plain = id_type.value_type if pa.types.is_dictionary(id_type) else id_type
         unit = "date" if pa.types.is_date(time_type) else getattr(time_type, "unit", "us")

@@ -270,7 +270,7 @@ def _missing_key(
 
 def _count(column: pa.Array) -> dict[str, int]:
     codes, distinct = as_codes(column)
-    found = np.bincount(codes[codes >= 0] if column.null_count else codes, minlength=len(distinct))
+    found = np.bincount(codes[codes >= 0], minlength=len(distinct))
     counts: Counter[str] = Counter()
     for text, number in zip(as_text(distinct), found, strict=True):
         if text is not None and number > 0:

@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from mqcast.data.axis import wall_times, zone_of_polars
 from mqcast.data.frames import Frames, frames_of
 from mqcast.data.panel import Panel
-from mqcast.data.schema import Schema, is_text
+from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.errors import ColumnTypeError, DataError, MissingColumnError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MissingKeyError
 
 
 def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
@@ -86,18 +88,48 @@ def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list
     source: Source = open_source(frame, what)
     for name in wanted:
         if name not in source.names:
-            raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(source.names)}")
+            raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(map(repr, source.names))}")
     names = [*dict.fromkeys([*wanted, *(name for name in may_be or [] if name in source.names)])]
-    columns = {name: source.column(name) for name in names}
+    columns = {name: _decoded(source.column(name), name, what) for name in names}
     if schema.id in columns:
+        if not is_text(kind := columns[schema.id].type) and not pa.types.is_integer(plain_type(kind)):
+            raise ColumnTypeError(
+                f"{what}: id column {schema.id!r} holds {words_for(kind)}; make it text or whole numbers"
+            )
         codes, values = as_codes(columns[schema.id])
         columns[schema.id] = pa.array([*as_text(values), None], pa.large_string()).take(
             pa.array(codes % (len(values) + 1))
         )
-    if schema.time in columns and not is_text(columns[schema.time].type):
-        zone = getattr(columns[schema.time].type, "tz", None)
-        columns[schema.time] = pa.array(as_microseconds(columns[schema.time])).cast(pa.timestamp("us", zone))
+    if schema.time in columns:
+        columns[schema.time] = _dates(columns[schema.time], schema.time, what)
     return pl.DataFrame({name: pl.Series(name, values) for name, values in columns.items()})
+
+
+def _decoded(column: pa.Array, name: str, what: str) -> pa.Array:
+    """A column as polars can hold it."""
+    kind = plain_type(column.type)
+    if not (is_numeric(kind) or is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise ColumnTypeError(f"{what}: column {name!r} holds {words_for(kind)}; convert it to numbers or text")
+    if pa.types.is_dictionary(column.type) and (not is_text(kind) or column.dictionary.null_count):
+        column = column.cast(kind)
+    is_rare = pa.types.is_decimal(kind) or pa.types.is_float16(kind)
+    return column.cast(pa.float64()) if is_rare else column
+
+
+def _dates(column: pa.Array, name: str, what: str) -> pa.Array:
+    """Microseconds of a column of dates; text is left for the gate to refuse."""
+    if is_text(column.type):
+        return column
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        raise ColumnTypeError(f"{what}: time column {name!r} holds {words_for(column.type)}, not dates; convert it")
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise MissingKeyError(f"{what}: row {row} has no value", "fill it or drop the row", column=name)
+    times, zone = as_microseconds(column), getattr(column.type, "tz", None)
+    if zone is not None:
+        wall_times(times[:1], zone)  # is there such a zone?
+        zone = zone_of_polars(zone)
+    return pa.array(times).cast(pa.timestamp("us", zone))
 
 
 def _drawn(rows: pl.DataFrame, keys: list[str], columns: list[str]) -> pl.DataFrame | None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from mqcast import process
 from mqcast.arguments import path_of
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError
+from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
 
 BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
@@ -60,8 +60,10 @@ def open_source(frame: Any, what: str = "the frame") -> Source:
     try:
         native: Any = nw.from_native(given)
         return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what)
-    except nw.exceptions.DuplicateError as error:
-        raise SchemaError(f"{what} has two columns of one name; rename one ({_first_line(error)})") from None
+    except nw.exceptions.DuplicateError:
+        names = list(getattr(given, "column_names", None) or given.columns)
+        _refuse_repeated([str(name) for name in names], what)
+        raise SchemaError(f"{what} has two columns of one name; rename one of them") from None
     except UnicodeDecodeError:
         raise SchemaError(f"{what} has a column whose name is not UTF-8; rename it") from None
     except TypeError:
@@ -317,6 +319,9 @@ def _refuse_mixed_dates(series: nw.Series[Any], name: str) -> None:
     native = series.to_native()
     if str(getattr(native, "dtype", "")) != "object":
         return
+    of_numpy = {isinstance(value, np.datetime64) for value in native if isinstance(value, np.generic)}
+    if len(of_numpy) > 1:  # Arrow would end the process
+        raise ColumnTypeError(f"column {name!r} mixes dates and other values of numpy; convert it to one type")
     dates = [value for value in native if isinstance(value, dt.date) and value == value]
     zones = {str(getattr(value, "tzinfo", None)) for value in dates}
     if len(zones) > 1:
@@ -335,6 +340,13 @@ def _first_line(error: BaseException) -> str:
 
 def _odd_one_out(values: list[Any]) -> str | None:
     """The first value that is text where others are not, or the other way round, and its row."""
-    told = [(row, value) for row, value in enumerate(values) if value is not None and value == value]
+    told = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
     odd = next(((row, value) for row, value in told if isinstance(value, str) != isinstance(told[0][1], str)), None)
-    return None if odd is None else f"row {odd[0]} holds {odd[1]!r}, row {told[0][0]} {told[0][1]!r}"
+    return None if odd is None else f"row {odd[0]} holds {quoted(odd[1])}, row {told[0][0]} {quoted(told[0][1])}"
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA is neither; an array is many
+        return True

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mqcast.config import nearest
 from mqcast.data.axis import TimeAxis, wall_times
 from mqcast.data.frequency import DAY, HOUR, Frequency, show_time
-from mqcast.data.schema import is_numeric, is_text, words_for
+from mqcast.data.schema import is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import (
@@ -44,14 +44,17 @@ def columns_of(frame: Any, wanted: Iterable[str], what: str, *optional: str) -> 
     return {name: source.column(name) for name in (*names, *(name for name in optional if name in source.names))}
 
 
-def text_ids(column: pa.Array) -> tuple[list[str | None], np.ndarray]:
+def text_ids(column: pa.Array, name: str, what: str) -> tuple[list[str | None], np.ndarray]:
+    kind = plain_type(column.type)
+    if not (is_text(kind) or is_numeric(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        raise ColumnTypeError(f"{what}, column {name!r}: holds {words_for(kind)}; convert it to text")
     codes, found = as_codes(column)
     return as_text(found), codes
 
 
 def ids_of(column: pa.Array, name: str, what: str) -> tuple[list[str], np.ndarray]:
     """The distinct ids as sorted text, and the index of each row's."""
-    texts, codes = text_ids(column)
+    texts, codes = text_ids(column, name, what)
     if codes.min() < 0 or None in texts:
         raise MissingKeyError(f"{what} have a row without an id", "fill it, or drop the row", column=name)
     ids = sorted({text for text in texts if text is not None})
@@ -89,7 +92,7 @@ def _clock(zone: str | None, *, in_utc: bool) -> TimeAxis:
 
 def _dates(column: pa.Array, name: str, what: str) -> pa.Array:
     if is_text(column.type):
-        series = pl.Series(column)
+        series = pl.Series(column).cast(pl.String)
         if series.null_count() == 0 and series.str.contains(ISO_DATE).all():
             with contextlib.suppress(pl.exceptions.PolarsError):
                 return series.str.strip_chars().str.to_datetime(time_unit="us").to_arrow()

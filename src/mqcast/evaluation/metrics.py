@@ -137,7 +137,7 @@ def _group(name: str, rows: Forecasts, frame: Any, static: Any) -> _Group:
         place = values.rank("dense").cast(pl.Int64) - 1 + labels.null_count()
         return _Group(name, rows.from_frame(place.fill_null(0).to_numpy()), labels)
     known = [] if static is None else open_source(static, "the static table").names
-    options = list(dict.fromkeys(["horizon", called.cutoff, called.time, called.id, *known, *names]))
+    options = list(dict.fromkeys(map(str, ["horizon", called.cutoff, called.time, called.id, *known, *names])))
     raise MissingColumnError(
         f"there is nothing to group by called {name!r}{nearest(name, options)}; there are {', '.join(options)}"
     )

@@ -193,7 +193,7 @@ def by_attribute(static: Any, column: str, *, id: str | None = None, schema: Sch
 def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
     """The attribute of each item, as text."""
     table = columns_of(static, [names.id, column], "the static table")
-    texts, codes = text_ids(table[column])
+    texts, codes = text_ids(table[column], column, "the static table")
     ids, item = ids_of(table[names.id], names.id, "the static table")
     found: dict[str, str] = {}
     for i, code in zip(item, codes, strict=True):

@@ -323,8 +323,9 @@ def _levels(columns: Sequence[str]) -> dict[float, str]:
         if other - one < SAME_LEVEL:
             raise SchemaError(f"the forecasts have two columns of one level, {found[one]} and {found[other]}; keep one")
     if not found:
+        others = ", ".join(map(str, columns))
         raise MissingColumnError(
-            f"the forecasts have no column of quantiles, such as q0.5 or q0.9, but {', '.join(columns)}; rename "
+            f"the forecasts have no column of quantiles, such as q0.5 or q0.9, but {others}; rename "
             "yours, or use a converter of mqcast.evaluation.converters"
         )
     return dict(sorted(found.items()))

@@ -63,18 +63,20 @@ def _of_series(
     panel: Panel, series: int, cutoffs: np.ndarray, horizon: int, season: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(cutoffs, horizon): the value of the same season, NaN where nothing was observed, and the spread around it."""
-    start = int(panel.first_step[series])
+    start, nothing = int(panel.first_step[series]), np.full((len(cutoffs), horizon), np.nan)
+    if cutoffs[-1] < start:
+        return nothing, nothing
     rows, exists = panel.rows_at(np.array([series]), np.array([start]), int(cutoffs[-1]) - start + 1)
     y = np.where(exists[0], panel.target[rows[0]], np.nan).astype(float)
     at, ahead = cutoffs - start, np.arange(1, horizon + 1)
     seasons = -(-ahead // season)
-    point = np.full((len(cutoffs), horizon), np.nan)
+    point = nothing
     for back in range(SEASONS_BACK):
         place = at[:, None] + ahead - season * (seasons + back)
         value = np.where((place >= 0) & (place < len(y)), y[np.clip(place, 0, len(y) - 1)], np.nan)
         point = np.where(np.isnan(point), value, point)
     seen = np.where(np.isnan(y), -1, np.arange(len(y)))
-    latest = np.maximum.accumulate(seen)[np.clip(at, 0, len(y) - 1)]
+    latest = np.where(at >= 0, np.maximum.accumulate(seen)[np.clip(at, 0, len(y) - 1)], -1)
     point = np.where(np.isnan(point), np.where(latest >= 0, y[latest], np.nan)[:, None], point)
     inside = np.clip(at, 0, len(y) - 1)
     spread = np.where(at >= season, _spread(y, season)[inside], _spread(y, 1)[inside])  # of steps before a whole season
