@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqcast import Panel, Schema
 from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import FAR_INPUT, Assembler
+from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.recent import MANY, UNIT_SHARE, recent_level
 from mqcast.data.scaling import FAR, NumberScaler, TargetScaler
 from mqcast.data.windows import WindowPlan
@@ -148,3 +149,13 @@ def test_numbers_far_from_what_training_saw_come_nearer_and_keep_their_order():
 def test_a_jump_of_the_target_reaches_the_network_as_a_bounded_number(jump):
     batch = batch_of(panel_of(a=[100.0] * 30 + [jump] * 3), TOLD_APART, 32)
     assert batch.inputs().abs().max() < FAR_INPUT + 10
+
+
+def test_what_was_made_of_zeros_is_told_with_the_way_to_change_it():
+    panel = panel_of(late=[0.0] * 5 + [100.0, 0.0, 90.0, 110.0], slow=[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 0.0, 3.0])
+    said = zeros_told_apart(panel, TOLD_APART)
+    assert "5 before a first sale" in said
+    assert "1 of 6 later ones" in said
+    assert 'scaling.zeros = "demand"' in said
+    assert zeros_told_apart(panel, TOLD_APART.replace(zeros="demand")) == ""
+    assert zeros_told_apart(panel_of(a=[3.0, 4.0]), TOLD_APART) == ""

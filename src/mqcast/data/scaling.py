@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from mqcast.config import ScalingConfig
 from mqcast.data.frequency import show_time
+from mqcast.data.on_sale import TargetReader
 from mqcast.data.panel import Panel
 from mqcast.data.recent import NO_KNEE, recent_level
 from mqcast.data.schema import Role
@@ -98,44 +99,6 @@ class TargetScaler:
 
     def on(self, panel: Panel) -> "BoundScaler":
         return BoundScaler(self, panel)
-
-
-class TargetReader:
-    """The target as it is learnt from: NaN also where a zero says that a series was not on sale.
-
-    One that has no logarithm, which training never saw, is read as none sold.
-    """
-
-    def __init__(self, panel: Panel, config: ScalingConfig):
-        self.panel, self.zeros, self.log1p = panel, config.zeros, config.log1p
-        self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
-
-    def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
-        """The target in some rows, in float64; `series` says whose they are."""
-        y = self.panel.target[rows].astype(np.float64)
-        y = np.where(y <= -1, 0.0, y) if self.log1p else y
-        if self.zeros == "missing":
-            return np.where(y == 0, np.nan, y)
-        return y if self.first_sale is None else np.where((y == 0) & (rows < self.first_sale[series]), np.nan, y)
-
-    def __call__(self, series: int, num_rows: int) -> np.ndarray:
-        """The first rows of a series."""
-        first = int(self.panel.offsets[series])
-        return self.rows(np.arange(first, first + num_rows), np.array(series))
-
-    def is_selling(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """(B, T): has the series had its first sale by this step? Always, where zeros are not told apart."""
-        return np.ones(steps.shape, bool) if self.first_sale is None else steps >= self._first_step[series][:, None]
-
-    @cached_property
-    def _first_step(self) -> np.ndarray:
-        """The step of each series' first sale; after its last row where it has none."""
-        assert self.first_sale is not None
-        panel, stored = self.panel, self.panel.arrays.get("steps")
-        steps = panel.first_step + self.first_sale - panel.offsets[:-1]
-        if stored is not None:
-            steps = panel.first_step + stored[np.minimum(self.first_sale, panel.num_rows - 1)]
-        return np.where(self.first_sale < panel.offsets[1:], steps, panel.last_step + 1)
 
 
 @dataclass(frozen=True)
@@ -288,16 +251,6 @@ def positive(spread, centre) -> np.ndarray:
 
 def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
     return np.where(mean == 0, otherwise, np.abs(mean))
-
-
-def first_sales(panel: Panel) -> np.ndarray:
-    """Each series' first row with a sale; the row after its last where it has none."""
-    found = np.empty(panel.num_series, np.int64)
-    for first, stop in panel.series_chunks():
-        a, b = panel.offsets[first], panel.offsets[stop]
-        rows = np.where(panel.target[a:b] > 0, np.arange(a, b), panel.num_rows)
-        found[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
-    return np.minimum(found, panel.offsets[1:])
 
 
 def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, default_scale: float) -> float:

@@ -19,6 +19,7 @@ from torch import Tensor
 from mqcast.config import RunConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.frequency import show_time
+from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
@@ -122,6 +123,7 @@ class Training:
         self.assemble = Assembler.fit(known, config.window, config.scaling, train.until)
         judged = known if valid is None else known_to_training(panel, config, known.layout, valid.until)
         self.assemble_valid = self.assemble.on_panel(judged)
+        self.until = train.until
         to_validate = config.window.replace(num_trajectories=None)
         self.valid_plan = valid and WindowPlan(judged, to_validate, valid, shuffle=False)
         self.run = self._open(folder, resume)
@@ -159,6 +161,8 @@ class Training:
                 metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
                 self.metrics = stack.enter_context(closing(metrics))
             self._tell(Begin(self.state.step, self.total_steps))
+            if said := zeros_told_apart(self.plan.panel, self.config.scaling, self.until):
+                self._tell(Message(said))
             if self.ranks.device.type == "cpu" and (why := why_not_served(self.config.model)):
                 self._tell(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
             self.stop = stack.enter_context(stop_requests())

@@ -1,0 +1,81 @@
+"""The target as it is learnt from: zeros that say that a series was not on sale are told from those that are demand."""
+
+from functools import cached_property
+
+import numpy as np
+
+from mqcast.config import ScalingConfig
+from mqcast.data.panel import Panel
+from mqcast.data.recent import is_closed
+
+MOST_SERIES = 2_000  # looked at to say what was made of zeros
+
+
+class TargetReader:
+    """The target as it is learnt from: NaN also where a zero says that a series was not on sale.
+
+    One that has no logarithm, which training never saw, is read as none sold.
+    """
+
+    def __init__(self, panel: Panel, config: ScalingConfig):
+        self.panel, self.zeros, self.log1p = panel, config.zeros, config.log1p
+        self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
+
+    def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
+        """The target in some rows, in float64; `series` says whose they are."""
+        y = self.panel.target[rows].astype(np.float64)
+        y = np.where(y <= -1, 0.0, y) if self.log1p else y
+        if self.zeros == "missing":
+            return np.where(y == 0, np.nan, y)
+        return y if self.first_sale is None else np.where((y == 0) & (rows < self.first_sale[series]), np.nan, y)
+
+    def __call__(self, series: int, num_rows: int) -> np.ndarray:
+        """The first rows of a series."""
+        first = int(self.panel.offsets[series])
+        return self.rows(np.arange(first, first + num_rows), np.array(series))
+
+    def is_selling(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """(B, T): has the series had its first sale by this step? Always, where zeros are not told apart."""
+        return np.ones(steps.shape, bool) if self.first_sale is None else steps >= self._first_step[series][:, None]
+
+    @cached_property
+    def _first_step(self) -> np.ndarray:
+        """The step of each series' first sale; after its last row where it has none."""
+        assert self.first_sale is not None
+        panel, stored = self.panel, self.panel.arrays.get("steps")
+        steps = panel.first_step + self.first_sale - panel.offsets[:-1]
+        if stored is not None:
+            steps = panel.first_step + stored[np.minimum(self.first_sale, panel.num_rows - 1)]
+        return np.where(self.first_sale < panel.offsets[1:], steps, panel.last_step + 1)
+
+
+def first_sales(panel: Panel) -> np.ndarray:
+    """Each series' first row with a sale; the row after its last where it has none."""
+    found = np.empty(panel.num_series, np.int64)
+    for first, stop in panel.series_chunks():
+        a, b = panel.offsets[first], panel.offsets[stop]
+        rows = np.where(panel.target[a:b] > 0, np.arange(a, b), panel.num_rows)
+        found[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
+    return np.minimum(found, panel.offsets[1:])
+
+
+def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = None) -> str:
+    """What was made of zeros up to a time, for people; nothing where there is nothing to say."""
+    if config.zeros != "told_apart":
+        return ""
+    target, ends = TargetReader(panel, config), panel.row_ends(until)
+    num_early = num_closed = num_zeros = 0
+    for series in range(0, panel.num_series, stride := -(-panel.num_series // MOST_SERIES)):
+        raw = panel.target[panel.offsets[series] : ends[series]]
+        y = target(series, len(raw))
+        num_early += int(np.isnan(y).sum() - np.isnan(raw).sum())
+        num_zeros += int((y == 0).sum())
+        num_closed += int(is_closed(y, config.half_life).sum())
+    if not num_early + num_closed:
+        return ""
+    about = "" if stride == 1 else "about "
+    return (
+        f"zeros: {about}{stride * num_early:,} before a first sale are taken as not on sale yet, {about}"
+        f"{stride * num_closed:,} of {stride * num_zeros:,} later ones, among large sales, as closed or out of the "
+        'range; to take all as demand, set scaling.zeros = "demand"'
+    )
