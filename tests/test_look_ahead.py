@@ -84,3 +84,10 @@ def test_a_panel_at_a_time_is_the_panel_of_the_rows_up_to_it(seed):
     until = {"split": {"train_until": data.cutoff, "valid_until": data.cutoff}}
     settings = (settings_for(panel, "mqt", HORIZON, (0.5, 0.9), until) for panel in (whole, alone))
     assert next(settings) == next(settings)
+
+
+def test_a_backtest_is_what_a_fit_on_the_rows_up_to_its_cutoff_gives(tmp_path):
+    data = sales(np.random.default_rng(4))
+    assert data.events is not None
+    before = replace(data, rows=data.rows.filter(~data.after()), events=data.events.filter(~data.after()))
+    assert fitted("mqt", before)(data, 0, 0).equals(Backtest("mqt", "frame", before=0, beyond=0)(data, tmp_path))
