@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
@@ -170,7 +171,8 @@ class Forecaster:
         """All arguments, before anything is read or trained."""
         check_params(**self.get_params())
         if self.model != SEASONAL_NAIVE:
-            from mqcast.train.distributed import pick_device
+            with process.importing():
+                from mqcast.train.distributed import pick_device
 
             pick_device(self.device)
 
@@ -209,8 +211,9 @@ class Forecaster:
     def _train(
         self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False, start_from: Any = None
     ) -> Any:
-        from mqcast.train.loop import fit
-        from mqcast.train.records import progress
+        with process.importing():
+            from mqcast.train.loop import fit
+            from mqcast.train.records import progress
 
         with progress(quiet=not self.verbose) as listeners:
             return fit(
@@ -338,7 +341,8 @@ class Forecaster:
 
     def report(self, path: str | Path) -> Path:
         """Write a page on the last backtest (made now if there is none), beside the same season of before."""
-        from mqcast.report.write import write_sources
+        with process.importing():
+            from mqcast.report.write import write_sources
 
         make_parent(path_of("path", path))  # before a backtest takes its time
         sources, asked = self.plot.sources, self._judged_as_
@@ -349,15 +353,19 @@ class Forecaster:
     def plot(self) -> "Plots":
         """The report's figures one by one, of the last backtest (made now if there is none), as Plotly figures."""
         if not hasattr(self, "_plots_"):
-            from mqcast.report.plots import Plots
+            with process.importing():
+                with suppress(ImportError):  # plotly imports it late, and it sets a warnings filter
+                    import plotly.graph_objs._deprecations  # noqa: F401
+                from mqcast.report.plots import Plots
 
             self._plots_ = Plots(self._sources())
         return self._plots_
 
     def _sources(self) -> "Sources":
-        from mqcast.forecast.baselines import seasonal_naive
-        from mqcast.insight import trained
-        from mqcast.report.sources import Sources
+        with process.importing():
+            from mqcast.forecast.baselines import seasonal_naive
+            from mqcast.insight import trained
+            from mqcast.report.sources import Sources
 
         if not hasattr(self, "backtest_"):
             self.backtest()
@@ -376,7 +384,8 @@ class Forecaster:
         self._fitted()
         if self.run_ is None:
             raise ConfigError(f"{self._asked_.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
-        from mqcast.insight import attention
+        with process.importing():
+            from mqcast.insight import attention
 
         schema = self.panel_.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
@@ -396,7 +405,8 @@ class Forecaster:
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
         """A trained run, and the data to forecast from."""
-        from mqcast.run import Run
+        with process.importing():
+            from mqcast.run import Run
 
         run = Run.open(folder)
         config = run.config
@@ -447,7 +457,8 @@ class Forecaster:
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
         """The forecaster that `save` wrote."""
-        from mqcast.run import Run
+        with process.importing():
+            from mqcast.run import Run
 
         path = path_of("path", path)
         if not (path / FACTS).exists():
@@ -513,10 +524,12 @@ class Forecaster:
         """By a run as it was asked for; left out: by what was fitted."""
         asked = asked or self._asked_
         if asked.model == SEASONAL_NAIVE:
-            from mqcast.forecast.baselines import seasonal_naive
+            with process.importing():
+                from mqcast.forecast.baselines import seasonal_naive
 
             return seasonal_naive(panel, asked.horizon, asked.levels, first=first, last=last)
-        from mqcast.forecast.predict import forecast_frame
+        with process.importing():
+            from mqcast.forecast.predict import forecast_frame
 
         run = run or self.run_
         assert run is not None

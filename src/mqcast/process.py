@@ -1,9 +1,13 @@
 """What belongs to one process and not to those that are forked from it: its threads, and its temporary folders."""
 
 import os
+import random
 import shutil
 import tempfile
+import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,21 @@ def use() -> None:
             "this process was forked from one that had used mqcast already, whose threads it lacks; start processes by "
             "multiprocessing.get_context('spawn'), or fork before the first use"
         )
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """For imports that come late: what libraries change in the host's process as they are imported is taken back.
+
+    That is warnings filters (scipy, sympy, plotly), Python's random state (rich) and environment variables (torch).
+    """
+    variables, state = set(os.environ), random.getstate()
+    with warnings.catch_warnings():
+        yield
+    if random.getstate() != state:
+        random.setstate(state)
+    for name in set(os.environ) - variables:
+        del os.environ[name]
 
 
 def new_temporary_folder() -> Path:

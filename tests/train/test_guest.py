@@ -127,3 +127,13 @@ def test_a_seeded_network_starts_as_it_would_from_torch_s_own_generator(model):
     torch.manual_seed(5)
     other = Network(*given).state_dict()
     assert all(torch.equal(tensor, other[name]) for name, tensor in own.state_dict().items())
+
+
+def test_a_fit_keeps_nothing_in_memory(tmp_path):
+    def things_after(number: int) -> int:
+        fit(sample_panel(), config(**FREE | {"max_steps": 1}), tmp_path / str(number))
+        gc.collect()
+        return len(gc.get_objects())
+
+    counts = [things_after(number) for number in range(4)]
+    assert counts[3] - counts[1] < 100, "before, each fit left some 300"

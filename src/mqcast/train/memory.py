@@ -70,15 +70,15 @@ def kept_bytes(network: Network, batch: Batch) -> int:
     kept: dict[int, int] = {}
     own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: Tensor) -> None:
+        """The graph gets nothing to keep: a tensor that knows the graph would never be freed with it."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-            alive.append(tensor)  # so that no address is used twice
-        return tensor
+            alive.append(storage)  # so that no address is used twice
 
-    alive: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    alive: list[torch.UntypedStorage] = []
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
         network.loss(batch, batch.num_fcts)
-    alive.clear()  # the graph knows this list, and the list the graph: Python would never free them
+    alive.clear()  # the graph's hook knows this list
     return sum(kept.values())

@@ -1,12 +1,11 @@
 """The optimiser, its learning rate and its precision."""
 
 import math
-import os
 import sys
-import warnings
 
 import torch
 
+from mqcast import process
 from mqcast.config import TrainConfig
 from mqcast.model.networks import Network
 
@@ -27,14 +26,11 @@ def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimize
 
 
 def _import_compiler() -> None:
-    """Torch imports its compiler with its first optimiser. What that changes in the host's process is taken back."""
+    """Torch imports its compiler with its first optimiser; it is imported here in a way that the host does not feel."""
     if "torch._dynamo" in sys.modules:
         return
-    before = set(os.environ)
-    with warnings.catch_warnings():
+    with process.importing():
         import torch._dynamo  # noqa: F401
-    for name in set(os.environ) - before:
-        del os.environ[name]
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
