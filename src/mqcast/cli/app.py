@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperGroup
 
 from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
@@ -24,7 +25,21 @@ from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, 
 from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.version import __version__
 
+
+class _StoppedError(Exception):
+    """Training was asked to stop; typer would take a KeyboardInterrupt for one that has nothing to say."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Interrupted as stopped:
+            raise _StoppedError from stopped
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Quantile demand forecasts from every creation time in one pass.",
     no_args_is_help=True,
     add_completion=False,
@@ -178,9 +193,11 @@ def _main() -> None:
     before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         app()
-    except (MqcastError, Interrupted) as error:
+    except (MqcastError, _StoppedError) as error:
+        if isinstance(error.__cause__, Interrupted):
+            error = error.__cause__
         if "--debug" in sys.argv:
-            raise
+            raise error
         if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
             _tell_error(str(error))
         sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
