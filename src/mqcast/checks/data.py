@@ -166,7 +166,19 @@ class Data:
             copied = rows.tail(num_steps)
             times = panel.axis.dates(dates[index[str(name)], : len(copied)])
             parts.append(copied.with_columns(times.cast(rows.schema[schema.time]).alias(schema.time)))
-        return self.with_rows(pl.concat(parts).sort(schema.id, schema.time))
+        rows = pl.concat(parts).sort(schema.id, schema.time)
+        return replace(self.with_rows(rows), events=self._events_until(rows[schema.time]))
+
+    def _events_until(self, dates: pl.Series) -> pl.DataFrame | None:
+        """The table of dates, with further ones on which nothing new happens."""
+        if self.events is None:
+            return None
+        time = self.schema.time
+        later = dates.unique().sort().cast(self.events.schema[time])
+        later = later.filter(later > self.events[time].max())
+        last = self.events.sort(time).tail(1).drop(time)
+        further = pl.DataFrame({time: later}).join(last, how="cross")
+        return pl.concat([self.events, further.select(self.events.columns)])
 
     def joined_by_newcomer(self, cutoff: Any) -> "Data":
         """With a series that begins after a date, of categories that nobody had before."""
