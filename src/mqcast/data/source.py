@@ -171,9 +171,13 @@ class ParquetSource:
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
         try:
+            num_rows = 0
             for batch in self._data.to_batches(columns=list(names), **settings):
                 batch.validate(full=True)  # Parquet may hold text that is none, and codes without a value
+                num_rows += batch.num_rows
                 yield batch
+            if num_rows != self.num_rows:
+                raise pa.ArrowInvalid(f"{num_rows:,} rows of {', '.join(names[:3])}, not {self.num_rows:,}")
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{self.what} cannot be read ({_first_line(error)})", "write it again") from None
 
