@@ -125,7 +125,7 @@
   };
   const percent = (thousandths) => `${(thousandths / 10).toFixed(thousandths < 100 ? 1 : 0)} %`;
   const middle = data.levels.includes(0.5) ? data.levels.indexOf(0.5) : data.levels.length - 1;
-  const levelName = (level) => `P${Number((level * 100).toPrecision(6))}`;
+  const levelName = (level) => `P${Number((level * 100).toPrecision(10))}`;
   const line = (colour, width, dash) => ({ color: PALETTE[colour % PALETTE.length], width, dash });
   const item = () => data.items[state.item];
   const explains = data.items.some((one) => one.attention);
