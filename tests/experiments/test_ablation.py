@@ -219,3 +219,18 @@ def test_the_command_trains_judges_and_records(tmp_path):
         found["metrics"]["P50"] / best["metrics"]["P50"] - 1
     )
     assert found["metrics"]["regret P50, Overall"] > 0
+
+
+def test_what_happens_after_train_until_changes_no_forecast_made_at_it(harness, tmp_path):
+    late = pl.col("ds") > harness.study.train_until
+    rows = harness.loaded.rows.with_columns(y=pl.when(late).then(-3.0 * pl.col("y")).otherwise("y"))
+    found = []
+    for name, loaded in (("same", harness.loaded), ("other", dataclasses.replace(harness.loaded, rows=rows))):
+        made = dataclasses.replace(harness, loaded=loaded, panel=loaded.panel(), out=tmp_path / name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frames = pl.read_parquet(run_system(made, "mqt", 0)), naive_forecasts(made)
+        found.append([frame.filter(pl.col("cutoff") == harness.study.train_until) for frame in frames])
+    for one, two in zip(*found, strict=True):
+        assert one.height > 0
+        assert one.equals(two)

@@ -412,3 +412,23 @@ def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):
     (member,) = record["config"]["mean_of"]
     assert record["cpu_seconds"] == member["cpu_seconds"] > 0
     assert member["config"]["train"]["max_steps"] == 4
+
+
+def test_later_rows_and_series_change_nothing_that_a_window_forecasts(folder, tmp_path):
+    """Shops that open later, and what the others sell then, are not known at the first cutoff."""
+    first = dt.datetime(2024, 3, 20)
+    late = shops().filter((pl.col("unique_id") == "s0") & (pl.col("ds") > first)).with_columns(unique_id=pl.lit("a"))
+    rows = shops().with_columns(
+        y=pl.when(pl.col("ds") > first).then(-7.0 * pl.col("y")).otherwise("y").cast(pl.Float32)
+    )
+    (other := tmp_path / "other").mkdir()
+    pl.concat([late.with_columns(open=pl.lit(1, pl.Int8)), rows]).write_parquet(other / "shops.parquet")
+    pl.concat([towns(), pl.DataFrame({"unique_id": ["a"], "town": ["0"]})]).write_parquet(other / "towns.parquet")
+    (other / "task.toml").write_text(TOML)
+    found = []
+    for place in (folder, other):
+        settled = Settled(Task.open(place / "task.toml").load(place), "mqt", 0, {}, tmp_path / place.name / "out")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(pl.read_parquet(run_windows(settled, num_windows=1)[0]))
+    assert found[0].equals(found[1])
