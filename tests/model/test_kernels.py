@@ -114,3 +114,14 @@ def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path):
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "walked" in done.stdout
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizers are gcc's")
+def test_random_configurations_agree_with_pytorch_under_the_sanitizers():
+    """The beginning of the campaign."""
+    command = [sys.executable, ROOT / "benchmarks" / "campaigns" / "kernels.py", "--count", "60"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "60 tried, 0 failed" in done.stdout
