@@ -120,7 +120,7 @@ def cut(batch: Batch, first: int, stop: int) -> Batch:
     """The window of steps first … stop−1, with the horizon after them."""
     reach = (batch.global_number.shape[1] - batch.values.shape[1]) // 2
     ends = {
-        stop: ("loc", "scale", "is_fct", "past_number", "past_observed", "past_category"),
+        stop: ("loc", "scale", "unit", "knee", "is_fct", "past_number", "past_observed", "past_category"),
         stop + batch.horizon: ("values", "observed", "begun", "known_number", "known_category"),
         stop + batch.horizon + 2 * reach: ("global_number", "global_category"),
     }

@@ -62,6 +62,7 @@ def two_threads():
 def _as_it_was():
     np.random.seed(2)  # noqa: NPY002
     torch.manual_seed(3)
+    gc.unfreeze()  # what a command, run by a test in this process, has frozen may end at any time
     before = _manners()
     yield
     changed = [name for name, state in _manners().items() if state != before[name]]
