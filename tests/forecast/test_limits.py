@@ -105,6 +105,13 @@ def test_what_is_limited_is_counted_and_stays_in_order():
     assert (told.num_forecasts, told.num_series, told.worst_series) == (1, 1, "a")
 
 
+def test_where_nothing_was_ever_sold_the_limit_may_be_none():
+    panel = Panel.from_frame(frame_of({"a": np.zeros(len(WEEKS))}), Schema(freq="W"))
+    found, told = within_limits(panel, np.array([0]), panel.last_step, np.array([[[0.0, 2.0]]]), 0.0, 0.0)
+    assert found.tolist() == [[[0, 0]]]
+    assert told.num_forecasts == 1
+
+
 def test_limited_forecasts_are_told_by_a_warning_and_in_the_file(fitted, tmp_path):
     run = wild(fitted.run_, 1, 30.0)
     with pytest.warns(ForecastLimitedWarning, match="published at that limit") as told:

@@ -64,16 +64,17 @@ def within_limits(
     news: no demand is less than none.
     """
     limit = largest_published(panel, series, cutoff, typical_largest)[:, None, None]
-    excess = np.abs(np.maximum(values, lower_bound)) / limit
-    beyond = (excess > 1).any(axis=(1, 2))
-    told = Limited()
+    size = np.abs(np.maximum(values, lower_bound))
+    beyond, told = size > limit, Limited()
     if beyond.any():
-        at = int(np.argmax(np.where(np.isnan(excess), 0, excess).max(axis=(1, 2))))
+        with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was sold, the limit may be 0
+            excess = np.where(beyond, size / limit, 0).max(axis=(1, 2))
+        farthest = int(np.argmax(excess))
         told = Limited(
-            int((excess > 1).any(axis=2).sum()),
-            len(np.unique(series[beyond])),
-            float(min(excess[at].max(), np.finfo(float).max)),
-            panel.ids[int(series[at])].as_py(),
+            int(beyond.any(axis=2).sum()),
+            len(np.unique(series[beyond.any(axis=(1, 2))])),
+            float(min(excess[farthest], np.finfo(float).max)),
+            panel.ids[int(series[farthest])].as_py(),
         )
     return np.clip(values, np.maximum(-limit, lower_bound), limit), told
 
