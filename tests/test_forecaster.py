@@ -294,8 +294,10 @@ def test_settings_fit_the_data_and_give_way_to_the_users(tmp_path):
     assert Forecaster(horizon=HORIZON, config=file)._settings(panel).train.learning_rate == 0.5
     assert Forecaster(horizon=HORIZON, config=given)._settings(panel).window.num_fcts == 3
     assert Forecaster(horizon=HORIZON, seed=7, max_minutes=2)._settings(panel).train.seed == 7
-    with pytest.raises(ConfigError, match=r"config says model\.quantiles = \(0\.1,\); say it to the Forecaster"):
+    with pytest.raises(ConfigError, match=r"config says model\.quantiles = \(0\.1,\), but \(0\.5, 0\.9\)"):
         Forecaster(horizon=HORIZON, config={"model": {"quantiles": (0.1,)}})._settings(panel)
+    said = {"model": {"quantiles": [0.5, 0.9]}}  # as TOML says what the Forecaster says too
+    assert Forecaster(horizon=HORIZON, config=said)._settings(panel).model.quantiles == (0.5, 0.9)
 
 
 @pytest.mark.parametrize(

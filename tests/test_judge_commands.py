@@ -49,7 +49,15 @@ def test_init_guesses_the_roles_and_explains_every_line(home: Path):
     assert said["schema"]["static"] == ["category", "brand", "price_band"]
     assert said["schema"]["freq"] == "W-SUN"
     assert said["window"]["horizon"] == 4
+    assert said["scaling"]["zeros"] == "told_apart", "what is not written would be another default"
     assert "# what is forecast" in text
+
+
+def test_what_init_wrote_serves_backtest_as_well(home: Path, tmp_path):
+    out = tmp_path / "backtest.parquet"
+    chosen = ("--config", home / "mqcast.toml", "--horizon", 4, "--start", "2020-02-02", "--end", "2020-02-09")
+    run("backtest", home / "panel", out, *chosen, "--set", "train.max_steps=2")
+    assert pl.read_parquet(out).height == 8 * 2 * 4
 
 
 def test_init_finds_other_names_and_past_columns(tmp_path):

@@ -104,8 +104,13 @@ def settings_for(
     }
     for table, said in changes.items():
         for name, value in said.items():
-            if tables.get(table, {}).get(name, value) != value and name in ("horizon", "quantiles", "model"):
-                raise ConfigError(f"config says {table}.{name} = {value!r}; say it to the Forecaster: {name}={value!r}")
+            asked = tables.get(table, {}).get(name, value)
+            same = tuple(asked) == tuple(value) if isinstance(value, list | tuple) else asked == value
+            if name in ("horizon", "quantiles", "model") and not same:
+                raise ConfigError(
+                    f"config says {table}.{name} = {value!r}, but {asked!r} is asked for; take it out of the config, "
+                    f"or ask for the same: Forecaster({name}={value!r}), on the command line --{name.removesuffix('s')}"
+                )
         tables[table] = tables.get(table, {}) | dict(said)
     if "warmup_steps" not in changes.get("train", {}) and (most := tables["train"]["max_steps"]):
         tables["train"]["warmup_steps"] = min(100, most // 10)

@@ -38,7 +38,12 @@ character or a sign that turns the direction of writing: these are shown as code
 """
 
 import re
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
+
+PACKAGE = Path(__file__).parent
 
 LONGEST, LONGEST_QUOTED, LONGEST_PART = 1000, 120, 400
 _QUOTED = re.compile(rf"(?<!\w)'[^']{{{LONGEST_QUOTED},}}'|\"[^\"]{{{LONGEST_QUOTED},}}\"")
@@ -68,6 +73,14 @@ def readable(text: str, longest: int = LONGEST) -> str:
     if len(text) > longest:
         text = _QUOTED.sub(lambda found: shortened(found[0], LONGEST_QUOTED), text)
     return shortened(text, longest)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the line outside of this package that led here."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back is not None and Path(frame.f_code.co_filename).is_relative_to(PACKAGE):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(text, category, stacklevel=depth)
 
 
 class MqcastError(Exception):

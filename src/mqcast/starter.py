@@ -17,7 +17,7 @@ TARGETS = ("y", "target", "sales", "demand", "units", "quantity", "qty", "sold",
 MOST_SERIES = 200
 SHOWN = {
     "window": ("horizon", "history", "num_fcts", "batch_size"),
-    "scaling": ("by", "log1p"),
+    "scaling": ("by", "log1p", "zeros"),
     "model": ("model", "quantiles", "hidden_dim", "lookback", "encoder_dilations", "position_dilations", "dropout"),
     "train": ("learning_rate", "schedule", "warmup_steps", "patience", "max_steps", "seed"),
 }

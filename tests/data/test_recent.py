@@ -145,6 +145,15 @@ def test_numbers_far_from_what_training_saw_come_nearer_and_keep_their_order():
     np.testing.assert_array_equal(found[2:6], np.float32(x[2:6, 0]))
 
 
+def test_a_jump_beyond_all_that_is_published_does_not_rule_the_loss():
+    ordinary, jump = (
+        batch_of(panel_of(a=[100.0 + i % 7 for i in range(30)] + last), TOLD_APART, 32)
+        for last in ([1e4] * 3, [1e12] * 3)
+    )
+    sizes = [float(batch.targets()[batch.is_scored()].abs().max()) for batch in (ordinary, jump)]
+    assert sizes[1] < 2 * sizes[0]
+
+
 @pytest.mark.parametrize("jump", [1e3, 1e6, 1e12])
 def test_a_jump_of_the_target_reaches_the_network_as_a_bounded_number(jump):
     batch = batch_of(panel_of(a=[100.0] * 30 + [jump] * 3), TOLD_APART, 32)
@@ -154,8 +163,8 @@ def test_a_jump_of_the_target_reaches_the_network_as_a_bounded_number(jump):
 def test_what_was_made_of_zeros_is_told_with_the_way_to_change_it():
     panel = panel_of(late=[0.0] * 5 + [100.0, 0.0, 90.0, 110.0], slow=[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 0.0, 3.0])
     said = zeros_told_apart(panel, TOLD_APART)
-    assert "5 before a first sale" in said
-    assert "1 of 6 later ones" in said
+    assert "5 of series that had not sold yet" in said
+    assert "of 6 others, 1 that" in said
     assert 'scaling.zeros = "demand"' in said
     assert zeros_told_apart(panel, TOLD_APART.replace(zeros="demand")) == ""
     assert zeros_told_apart(panel_of(a=[3.0, 4.0]), TOLD_APART) == ""

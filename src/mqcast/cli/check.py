@@ -40,8 +40,9 @@ def check_command(
         typer.echo(json.dumps(facts | {"checks": results.to_dicts()}))
     else:
         table = Table(title=f"{run}, {num_looked_at:,} of {num_all:,} series", title_justify="left")
-        for name in ("", "check", "what was seen"):
-            table.add_column(name, overflow="fold")
+        table.add_column("")
+        table.add_column("check", no_wrap=True)
+        table.add_column("what was seen", overflow="fold")
         for result in results:
             table.add_row(result.sign, result.name, result.seen)
         console.print(table)

@@ -17,6 +17,7 @@ from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import WindowPlan, Windows, as_time
 from mqcast.errors import ConfigError
 
+MOST_LEARNT = 100.0  # times the largest value so far: more than will ever be published is as good as this
 FAR_INPUT = 8.0  # scales from the level beyond which the target is compressed as an input
 
 
@@ -68,7 +69,8 @@ class Batch:
 
         With `num_fcts`, of the last creation times alone.
         """
-        ahead = self._forward(self._ahead(self.values), self.unit[:, None], self.knee[:, None])
+        knee = self.knee[:, None]
+        ahead = self._forward(self._ahead(self.values).minimum(MOST_LEARNT * knee), self.unit[:, None], knee)
         scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
 

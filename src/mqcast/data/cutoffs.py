@@ -24,7 +24,7 @@ class CutoffPlan:
     """Runs of cutoffs: entry i is series[i] from first_fct[i] to last_fct[i]; a series that was silent has several.
 
     Windows begin at steps `num_fcts` apart, counted from `origin`: each series' step at the first cutoff. `entered` is
-    the time at which a series begins, if that is after the first cutoff.
+    the time of a series' first row, if that is after the first cutoff: series that were there share no batch with it.
     """
 
     panel: Panel
@@ -54,7 +54,7 @@ class CutoffPlan:
         num_cutoffs = int(max(on_axis[1] - on_axis[0], (last_fct - origin[series]).max())) + 1
         config = config.replace(num_fcts=min(config.num_fcts, num_cutoffs))  # windows no longer than need be
         is_late = (panel.first_step > panel.steps_until(first))[series]
-        entered = np.where(is_late, panel.times_at(series, first_fct, 1)[:, 0], first)
+        entered = np.where(is_late, panel.times_at(series, panel.first_step[series], 1)[:, 0], first)
         return cls(panel, config, series, first_fct, last_fct, origin[series], entered, num_cutoffs)
 
     @classmethod

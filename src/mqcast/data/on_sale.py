@@ -75,7 +75,8 @@ def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = No
         return ""
     about = "" if stride == 1 else "about "
     return (
-        f"zeros: {about}{stride * num_early:,} before a first sale are taken as not on sale yet, {about}"
-        f"{stride * num_closed:,} of {stride * num_zeros:,} later ones, among large sales, as closed or out of the "
-        'range; to take all as demand, set scaling.zeros = "demand"'
+        f"zeros: {about}{stride * num_early:,} of series that had not sold yet are taken as not on sale; of {about}"
+        f"{stride * num_zeros:,} others, {stride * num_closed:,} that stand among large sales as closed or out of the "
+        'range; to take all as demand, set scaling.zeros = "demand" (from Python: config={"scaling": {"zeros": '
+        '"demand"}})'
     )

@@ -1,6 +1,5 @@
 """Implausible forecasts as tables, in words, and as one warning."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +12,7 @@ import polars as pl
 from mqcast.data.dress import Dress
 from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
-from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened
+from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
 from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
 from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
 from mqcast.levels import percentile
@@ -160,11 +159,11 @@ def told_elsewhere() -> Iterator[None]:
         _is_told_elsewhere.reset(token)
 
 
-def warn_of(verdicts: Iterable[Verdict], stacklevel: int = 3) -> None:
+def warn_of(verdicts: Iterable[Verdict]) -> None:
     """One warning of all that is implausible, if anything is."""
     text = "" if _is_told_elsewhere.get() else told(verdicts)
     if text:
-        warnings.warn(text, ImplausibleForecastWarning, stacklevel=stacklevel)
+        warn(text, ImplausibleForecastWarning)
 
 
 def told(verdicts: Iterable[Verdict]) -> str:

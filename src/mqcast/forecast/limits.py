@@ -1,14 +1,13 @@
 """No absurd forecast: what is published stays within a multiple of what was sold; what had to be limited is told."""
 
 import json
-import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from mqcast.data.panel import Panel
-from mqcast.errors import ForecastLimitedWarning
+from mqcast.errors import ForecastLimitedWarning, warn
 
 LARGEST_MULTIPLE = 10.0  # of the largest value that a series has had up to a creation time
 YOUNG = 3  # a series with fewer sales than this may also come up to the multiple of what is typical of the others
@@ -38,15 +37,15 @@ class Limited:
         found = (metadata or {}).get(KEY.encode())
         return cls(**json.loads(found)) if found else cls()
 
-    def warn(self, stacklevel: int = 2) -> None:
+    def warn(self) -> None:
         if self.num_forecasts:
-            warnings.warn(
-                f"{self.num_forecasts:,} forecasts of {self.num_series:,} series were beyond {LARGEST_MULTIPLE:g} "
-                "times the largest value sold so far and are published at that limit (the farthest: series "
+            plural = "s of" if self.num_forecasts > 1 else " of"
+            warn(
+                f"{self.num_forecasts:,} forecast{plural} {self.num_series:,} series beyond {LARGEST_MULTIPLE:g} times "
+                "the largest value sold so far, published at that limit (the farthest: series "
                 f"{self.worst_series!r}, {self.worst:.3g} times the limit); look at their history and at the values "
                 "of known columns, train for longer, or change the settings of scaling",
                 ForecastLimitedWarning,
-                stacklevel=stacklevel + 1,
             )
 
 

@@ -94,7 +94,7 @@ def write_forecasts(
             ranks.agree(1)  # all shards are there
             if ranks.is_first:
                 merger.finish()
-                merger.limited.warn(3)
+                merger.limited.warn()
                 shutil.rmtree(folder, ignore_errors=True)
         ranks.agree(1)
     return path
@@ -122,7 +122,7 @@ def forecast_frame(
             limited.add(told)
             if on_progress is not None:
                 on_progress(i + 1, len(shards))
-    limited.warn(3)
+    limited.warn()
     return pl.concat(found)
 
 
