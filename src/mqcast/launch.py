@@ -142,7 +142,9 @@ def _wait(children: list[subprocess.Popen[bytes]]) -> int:
     """Wait for all; once one has failed the others are asked to stop, and in the end made to. The first's exit code."""
     failed, since, asked = 0, float("inf"), False
     while running := [child for child in children if child.poll() is None]:
-        if not failed and (failed := _failure(children)):
+        before = failed
+        failed = failed if asked else _failure(children)
+        if failed and not before:
             since = time.monotonic()
         if not asked and time.monotonic() > since + OWN_SECONDS:
             asked = True
@@ -152,9 +154,10 @@ def _wait(children: list[subprocess.Popen[bytes]]) -> int:
             for child in running:
                 child.kill()
         time.sleep(0.05)
-    return failed or _failure(children)
+    return failed if asked else _failure(children)
 
 
 def _failure(children: list[subprocess.Popen[bytes]]) -> int:
-    """The exit code of a child that has failed; 0: none has."""
-    return next((child.returncode for child in children if child.returncode), 0)
+    """The exit code of a child that has failed; 0: none has. One that was killed took the others with it."""
+    codes = [child.returncode for child in children if child.returncode]
+    return next((code for code in codes if code < 0), next(iter(codes), 0))
