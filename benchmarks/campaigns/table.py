@@ -105,8 +105,8 @@ ROWS = (
         "fuzz_readers",
         300_000,
         "No bytes make a reader crash",
-        "a coverage-guided fuzzer feeds the readers of panels, runs and frames, 100,000 executions each; nothing "
-        "but results and typed errors",
+        "a coverage-guided fuzzer feeds the readers of panels, runs and frames: nothing but results and typed errors; "
+        "100,000 executions of each are the goal, and the record has the count of each",
     ),
     Row(
         "states",

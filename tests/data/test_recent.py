@@ -82,9 +82,12 @@ def test_above_the_largest_value_so_far_forecasts_grow_in_a_straight_line():
     np.testing.assert_allclose(below, below[0], rtol=1e-5)
 
 
-def test_what_the_network_is_to_say_of_a_target_is_that_target_in_units_again():
+@pytest.mark.parametrize("zeros", ["told_apart", "demand", "missing"])
+@pytest.mark.parametrize("log1p", [False, True])
+@pytest.mark.parametrize("by", ["recent", "series", "global", "past", "past_mean", "none"])
+def test_what_the_network_is_to_say_of_a_target_is_that_target_in_units_again(by, log1p, zeros):
     y = [20.0, 0.0, 30.0, 5.0, 90.0, 25.0, 1.0, 300.0, 2.0]
-    batch = batch_of(panel_of(a=y), TOLD_APART, 8)
+    batch = batch_of(panel_of(a=y), ScalingConfig(by=by, log1p=log1p, zeros=zeros), 8)
     back = batch.unscaled(batch.targets()[..., None])[0, :, :, 0]
     for h in range(batch.horizon):
         for t in range(batch.loc.shape[1]):

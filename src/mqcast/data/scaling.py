@@ -93,10 +93,6 @@ class TargetScaler:
         y = np.asarray(y, np.float64)
         return np.log1p(y) if self.config.log1p else y
 
-    def inverse(self, z: np.ndarray) -> np.ndarray:
-        """f⁻¹(z)."""
-        return np.expm1(z) if self.config.log1p else np.asarray(z, np.float64)
-
     def on(self, panel: Panel) -> "BoundScaler":
         return BoundScaler(self, panel)
 
