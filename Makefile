@@ -13,7 +13,7 @@ NEEDS_CUDA := $(BIN)/python -c 'import sys, importlib.metadata as m; sys.exit("n
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml $(wildcard constraints*.txt) hatch_build.py build_kernels.py src/mqcast/model/kernels.c
+$(READY): pyproject.toml $(wildcard constraints*.txt) hatch_build.py build_kernels.py src/mqcast/nn/kernels.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "mqcast needs Python 3.11 or newer; say which with: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -48,15 +48,15 @@ slow: $(READY)  ## the long tests
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its own); run nothing else meanwhile
-	$(BIN)/python benchmarks/versus_peers.py
-	$(BIN)/python benchmarks/limit.py
-	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/kernels.py
-	$(BIN)/python benchmarks/pack.py
-	$(BIN)/python benchmarks/larger_than_memory.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/evaluate.py
-	$(BIN)/python benchmarks/judge_neuralforecast.py
+	$(BIN)/python -m lab.benchmarks.versus_peers
+	$(BIN)/python -m lab.benchmarks.limit
+	$(BIN)/python -m lab.benchmarks.scaling
+	$(BIN)/python -m lab.benchmarks.kernels
+	$(BIN)/python -m lab.benchmarks.pack
+	$(BIN)/python -m lab.benchmarks.larger_than_memory
+	$(BIN)/python -m lab.benchmarks.training
+	$(BIN)/python -m lab.benchmarks.evaluate
+	$(BIN)/python -m lab.benchmarks.judge_neuralforecast
 
 docs: $(READY)  ## the documentation, into site/
 	$(BIN)/mkdocs build --strict
@@ -74,4 +74,4 @@ audit:  ## ask the public database for known vulnerabilities of the pinned versi
 	  { echo "the audit found something, or the database of vulnerabilities could not be asked; see above"; exit 1; }
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .audit src/mqcast/model/libkernels.* site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .audit src/mqcast/nn/libkernels.* site dist runs demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Compiles src/mqcast/model/kernels.c where there is a C compiler, and writes down what came of it.
+"""Compiles src/mqcast/nn/kernels.c where there is a C compiler, and writes down what came of it.
 
 `hatch_build.py` does so as mqcast is installed; in a clone, `python build_kernels.py` does it alone. Beside the library
 stands libkernels.json: its size and SHA-256, without which it is not taken, or why there is none.
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path("src/mqcast/model/kernels.c")
+SOURCE = Path("src/mqcast/nn/kernels.c")
 LIBRARY, MANIFEST = "libkernels.so", "libkernels.json"
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fPIC", "-shared")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")  # of every address and every sum

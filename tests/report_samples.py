@@ -8,8 +8,8 @@ from functools import cache
 import polars as pl
 
 from mqcast import Panel
-from mqcast.datasets import World, lognormal_world
 from mqcast.report.sources import Sources, Trained
+from mqcast.simulate import World, lognormal_world
 
 LEVELS, HORIZON, FIRST, LAST = (0.1, 0.5, 0.9), 4, 40, 51
 

@@ -10,8 +10,8 @@ import pytest
 
 import mqcast
 from mqcast import Forecaster, Panel, Schema, compare, errors, evaluate, exceptions, volatility
-from mqcast.datasets import World, lognormal_world
 from mqcast.errors import ConfigError, MqcastError, SchemaError
+from mqcast.simulate import World, lognormal_world
 from mqcast.train import loop
 
 NO_PATHS = [5, None, "", b"bytes", "a\0b", "x" * 300]

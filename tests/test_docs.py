@@ -27,5 +27,5 @@ def test_links_between_pages_lead_somewhere():
 
 def test_records_that_pages_name_are_there():
     for page in TEXTS:
-        for name in re.findall(r"`(results/[^`\s]+\.json)`", page.read_text()):
+        for name in re.findall(r"`(lab/results/[^`\s]+\.json)`", page.read_text()):
             assert list(ROOT.glob(name)), f"{page.name} names {name}"

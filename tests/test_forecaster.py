@@ -22,7 +22,6 @@ from sklearn.utils.estimator_checks import (
 
 from mqcast import Forecaster, Panel, Schema
 from mqcast.config import RunConfig, WindowConfig
-from mqcast.datasets import World, lognormal_world
 from mqcast.defaults import settings_for
 from mqcast.errors import (
     ArtifactError,
@@ -34,6 +33,7 @@ from mqcast.errors import (
     NotFittedError,
     SeriesLeftOutWarning,
 )
+from mqcast.simulate import World, lognormal_world
 
 HORIZON = 4
 SMALL = {

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from mqcast import Forecaster, Panel, evaluate, volatility
 from mqcast.cli import app
 from mqcast.cli.app import main
-from mqcast.datasets import lognormal_world
 from mqcast.errors import MqcastError
+from mqcast.simulate import lognormal_world
 
 SMALL = ("--set", "model.hidden_dim=6", "--set", "train.max_steps=3", "--set", "window.num_fcts=12")
 

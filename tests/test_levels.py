@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mqcast import Forecaster, compare, errors, evaluate
 from mqcast.config import ModelConfig
-from mqcast.datasets import lognormal_world
 from mqcast.evaluation.tables import Names, read_forecasts
 from mqcast.levels import APART, are_levels, level_of, percentile, quantile_column
+from mqcast.simulate import lognormal_world
 
 NEAR = (0.00001, 0.1234561, 0.1234562, 0.5, 0.9999999)
 

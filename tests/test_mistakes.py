@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mqcast.cli import app
-from mqcast.datasets import lognormal_world
 from mqcast.errors import MqcastError
+from mqcast.simulate import lognormal_world
 
 SMALL = ("--set", "model.hidden_dim=6", "--set", "train.max_steps=2", "--set", "window.num_fcts=12", "--processes", "1")
 JUDGED = [

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from mqcast.data.panel import Panel
-from mqcast.datasets import lognormal_world
 from mqcast.defaults import settings_for
+from mqcast.simulate import lognormal_world
 
 NUM_WEEKS, NUM_CUTOFFS, SKIPPED = 156, 20, 5
 

@@ -186,7 +186,7 @@ def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class ModelConfig(Settings):
-    """Which network, and its parts; see `mqcast.model` and docs/paper.md."""
+    """Which network, and its parts; see `mqcast.nn` and docs/paper.md."""
 
     model: Literal["mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn"] = "mqt"
     quantiles: Annotated[tuple[float, ...], AfterValidator(_levels)] = (0.5, 0.9)

@@ -9,12 +9,12 @@ import polars as pl
 
 from mqcast.data.panel import Panel, pack
 from mqcast.data.summary import Summary, summarise
-from mqcast.datasets import World, lognormal_world
 from mqcast.defaults import settings_for
 from mqcast.evaluation.slices import promotions
 from mqcast.report.sources import ALL_EVENTS, Sources, Trained
 from mqcast.report.summary import Findings
 from mqcast.report.write import write_sources
+from mqcast.simulate import World, lognormal_world
 
 NUM_WEEKS, HORIZON, LEVELS = 156, 13, (0.5, 0.9)
 NETWORKS = {"MQTransformer": "mqt", "MQ-CNN": "mqcnn"}
@@ -61,8 +61,8 @@ def _forecast(
 ) -> tuple[pl.DataFrame, Trained]:
     """By a network that has seen no target after the first test week; and what it tells of itself."""
     from mqcast.forecast.predict import forecast_frame
-    from mqcast.insight import trained
     from mqcast.run import exists
+    from mqcast.run_diagnostics import trained
     from mqcast.train.loop import fit
     from mqcast.train.records import progress
 

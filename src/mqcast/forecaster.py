@@ -18,8 +18,8 @@ from mqcast import process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
 from mqcast.artifact import ArtifactFolder, Manifest, entry_of
 from mqcast.config import RunConfig, nearest
-from mqcast.data.dress import Dress
-from mqcast.data.frames import Frames, frames_of
+from mqcast.data.export import Frames, frames_of
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel, pack
 from mqcast.data.plan import gathered, with_future
@@ -142,7 +142,7 @@ class Forecaster:
         truth("resume", resume)
         if start_from is not None and not isinstance(start_from, Forecaster):
             raise ConfigError(f"start_from is {quoted(start_from)}; give a fitted Forecaster")
-        panel, dress = self._read(frame, static, events, start_from)
+        panel, frame_types = self._read(frame, static, events, start_from)
         run, config = None, None
         if self.model != SEASONAL_NAIVE:
             config = self._settings(panel, before=start_from)
@@ -151,21 +151,23 @@ class Forecaster:
                 run = self._train_apart(panel, config, before)
             else:
                 run = self._train(panel, config, Path(self.folder), resume, before)
-        self.panel_, self.dress_, self.run_, self.config_ = panel, dress, run, config
+        self.panel_, self.frame_types_, self.run_, self.config_ = panel, frame_types, run, config
         for name in ("backtest_", "_plots_"):
             self.__dict__.pop(name, None)
         self._asked_ = self._asked()
         return self
 
-    def _read(self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None) -> tuple[Panel, Dress]:
+    def _read(
+        self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None
+    ) -> tuple[Panel, FrameTypes]:
         """The data, with the columns and categories of a forecaster before, if there is one."""
         if before is not None:
             before._fitted()
         if isinstance(frame, Panel):
-            return frame, Dress()
+            return frame, FrameTypes()
         schema, like = (self.schema, None) if before is None else (None, before.panel_)
         panel = Panel.from_frame(frame, schema, static, events, like=like)
-        return panel, Dress.of(frame, panel.schema.id, panel.schema.time)
+        return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time)
 
     def _check(self) -> None:
         """All arguments, before anything is read or trained."""
@@ -245,8 +247,8 @@ class Forecaster:
         sale, in place of those that the history has. static, events: for new items and dates, beside what was fitted.
         cutoff: the date to forecast from; left out: the last one with a sale.
         """
-        panel, dress = self._panel(frame, future, static, events)
-        return dress.wear(self._forecast(panel, cutoff, cutoff), panel.schema.id)
+        panel, frame_types = self._panel(frame, future, static, events)
+        return frame_types.to_native(self._forecast(panel, cutoff, cutoff), panel.schema.id)
 
     def revisions(
         self,
@@ -262,9 +264,9 @@ class Forecaster:
 
         The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
         """
-        panel, dress = self._panel(frame, future, static, events)
+        panel, frame_types = self._panel(frame, future, static, events)
         start, end = self._cutoffs(panel, start, end, self._asked_.horizon)
-        return dress.wear(self._forecast(panel, start, end), panel.schema.id)
+        return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
 
     def what_if(
         self, future: Any, baseline: Any = None, *, frame: Any = None, static: Any = None, events: Any = None
@@ -273,7 +275,7 @@ class Forecaster:
 
         baseline: the other plan; None: the one that the history has.
         """
-        ours, dress = self._panel(frame, future, static, events)
+        ours, frame_types = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
         schema, levels = ours.schema, [quantile_column(level) for level in self._asked_.levels]
         taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
@@ -289,7 +291,7 @@ class Forecaster:
             )
         both = mine.join(baselines, on=keys, suffix="_baseline", maintain_order="left")
         changes = [(pl.col(name) - pl.col(f"{name}_baseline")).alias(f"{name}_change") for name in levels]
-        return dress.wear(both.with_columns(changes), schema.id)
+        return frame_types.to_native(both.with_columns(changes), schema.id)
 
     def backtest(
         self,
@@ -310,14 +312,16 @@ class Forecaster:
         if refit is not None:
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
-        panel, dress = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
+        panel, frame_types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
         start, end = self._cutoffs(panel, start, end, int(self.horizon))
         used: list[tuple[Any, Any, Any]] = []
         if self.model == SEASONAL_NAIVE:
             found = self._forecast(panel, start, end, asked=self._asked())
         else:
             found = pl.concat([self._forecast_anew(panel, *part, used) for part in _parts(panel, start, end, refit)])
-        self.backtest_ = dress.wear(found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id)
+        self.backtest_ = frame_types.to_native(
+            found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id
+        )
         self._judged_, self.backtest_runs_ = panel, used
         self.__dict__.pop("_plots_", None)
         self._judged_as_ = self._asked()
@@ -364,8 +368,8 @@ class Forecaster:
     def _sources(self) -> "Sources":
         with process.importing():
             from mqcast.forecast.baselines import seasonal_naive
-            from mqcast.insight import trained
             from mqcast.report.sources import Sources
+            from mqcast.run_diagnostics import trained
 
         if not hasattr(self, "backtest_"):
             self.backtest()
@@ -385,7 +389,7 @@ class Forecaster:
         if self.run_ is None:
             raise ConfigError(f"{self._asked_.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         with process.importing():
-            from mqcast.insight import attention
+            from mqcast.run_diagnostics import attention
 
         schema = self.panel_.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
@@ -400,7 +404,7 @@ class Forecaster:
             found.append(attention(self.run_, self.panel_, [name], cutoff, cutoff, above))
             if found[-1].is_empty():
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
-        return self.dress_.wear(pl.concat(found), self.panel_.schema.id)
+        return self.frame_types_.to_native(pl.concat(found), self.panel_.schema.id)
 
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
@@ -411,7 +415,7 @@ class Forecaster:
         run = Run.open(folder)
         config = run.config
         made = cls(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
-        made.run_, made.config_, made.panel_, made.dress_ = run, config, panel, Dress()
+        made.run_, made.config_, made.panel_, made.frame_types_ = run, config, panel, FrameTypes()
         made._asked_ = made._asked()
         return made
 
@@ -434,7 +438,7 @@ class Forecaster:
             "version": FORMAT_VERSION,
             "mqcast": __version__,
             "params": {"model": asked.model, "horizon": asked.horizon, "quantiles": asked.levels, **asked.settings},
-            "dress": self.dress_.facts(),
+            "dress": self.frame_types_.facts(),
         }
         draft = path.with_name(f".{path.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
@@ -476,11 +480,11 @@ class Forecaster:
         try:
             params = facts["params"]
             made = cls(**params | {"quantiles": tuple(params["quantiles"])})
-            dress = Dress(**facts["dress"])
+            frame_types = FrameTypes(**facts["dress"])
         except (ValueError, KeyError, TypeError) as error:
             raise files.damaged(FACTS, error) from None
         made._check()
-        made.panel_, made.dress_ = Panel.open(path / PANEL), dress
+        made.panel_, made.frame_types_ = Panel.open(path / PANEL), frame_types
         made.panel_.require_verified()
         made.schema = made.panel_.schema
         made.run_ = made.config_ = None
@@ -500,19 +504,19 @@ class Forecaster:
         if not hasattr(self, "panel_"):
             raise NotFittedError("this Forecaster has not been fitted; call fit(frame) first, or Forecaster.load(path)")
 
-    def _panel(self, frame: Any, future: Any, static: Any, events: Any) -> tuple[Panel, Dress]:
+    def _panel(self, frame: Any, future: Any, static: Any, events: Any) -> tuple[Panel, FrameTypes]:
         """What is to be forecast, read as the fitted frame was, and how the answer is to look."""
         self._fitted()
         if isinstance(frame, Panel):
-            return frame, self.dress_
+            return frame, self.frame_types_
         layout: Layout = self.panel_.layout
-        dress = self.dress_ if frame is None else Dress.of(frame, layout.schema.id, layout.schema.time)
+        frame_types = self.frame_types_ if frame is None else FrameTypes.of(frame, layout.schema.id, layout.schema.time)
         if all(part is None for part in (frame, future, static, events)):
-            return self.panel_, dress
+            return self.panel_, frame_types
         frames: Frames = gathered(self.panel_, frame, static, events)
         if future is not None:
             frames = with_future(frames, future, layout.schema)
-        return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), dress
+        return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
     def _asked(self) -> Asked:
         settings = {"config": tables_of(self.config) or None, **self._limits}

@@ -77,15 +77,15 @@ def leave_with_parent() -> None:
         threading.Thread(target=watch, name="mqcast-parent", daemon=True).start()
 
 
-def run_processes(num: int, arguments: list[str], tell: Callable[[str], None]) -> int:
-    """Run `python -m mqcast …` as `num` processes that work together; the exit code of the first that fails, or 0.
+def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[str], None]) -> int:
+    """Run `python -m module …` as `num` processes that work together; the exit code of the first that fails, or 0.
 
     When one fails the others are asked to stop, and one reason is told, that of a process which did not fail because
     another did. They have a session of their own, so that signals, a terminal's too, come to this process alone, which
     passes each on once.
     """
     folder = tempfile.TemporaryDirectory(prefix="mqcast-", ignore_cleanup_errors=True)
-    children = _start_all(num, arguments, {REASONS: folder.name})
+    children = _start_all(num, [module, *arguments], {REASONS: folder.name})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         for child in children:
@@ -134,7 +134,7 @@ def environments(num: int) -> list[dict[str, str]]:
 
 
 def _start_all(num: int, arguments: list[str], told: dict[str, str]) -> list[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "mqcast", *arguments]
+    command = [sys.executable, "-m", *arguments]
     return [subprocess.Popen(command, env=env | told, start_new_session=True) for env in environments(num)]
 
 

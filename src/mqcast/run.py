@@ -33,9 +33,9 @@ from mqcast.data.structure import check_scalers, texts
 from mqcast.data.views import can_be_read_as, read_as
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, MqcastError
-from mqcast.model import kernels
-from mqcast.model.inputs import Inputs
-from mqcast.model.networks import Network
+from mqcast.nn import kernels
+from mqcast.nn.inputs import Inputs
+from mqcast.nn.networks import Network
 from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 5

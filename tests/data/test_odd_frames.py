@@ -1,4 +1,4 @@
-"""Odd frames that once raised raw exceptions, or ended the process; found by benchmarks/campaigns/frames.py."""
+"""Odd frames that once raised raw exceptions, or ended the process; found by lab/campaigns/frames.py."""
 
 import datetime as dt
 import decimal

@@ -9,12 +9,12 @@ from judged import random_frames, revisions_of, week, weeks
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
 from mqcast import volatility
-from mqcast.datasets import World, count_world, lognormal_world
-from mqcast.datasets.lognormal import LognormalOracle
 from mqcast.errors import ConfigError, DataError, SeriesLeftOutWarning
 from mqcast.evaluation.martingale import martingale
 from mqcast.evaluation.slices import peaks, short_horizons
 from mqcast.evaluation.trajectories import CASES
+from mqcast.simulate import World, count_world, lognormal_world
+from mqcast.simulate.lognormal import LognormalOracle
 
 LEVELS = (0.5, 0.9)
 

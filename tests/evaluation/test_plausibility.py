@@ -11,10 +11,10 @@ from judged import random_frames, week
 
 from mqcast import Forecaster, Schema, compare, evaluate, implausible, volatility
 from mqcast.cli.app import main
-from mqcast.datasets import lognormal_world
 from mqcast.errors import ConfigError, ImplausibleForecastWarning, MqcastWarning
 from mqcast.evaluation import trade_off
 from mqcast.evaluation.slices import short_horizons
+from mqcast.simulate import lognormal_world
 
 KEYS = ["unique_id", "cutoff", "ds"]
 

@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 from judged import random_frames, revisions_of
 
-from mqcast.datasets import lognormal_world
 from mqcast.errors import ArtifactError, ConfigError, DataError
 from mqcast.evaluation import MartingaleFilter, ensemble, trade_off
+from mqcast.simulate import lognormal_world
 
 
 def test_an_ensemble_is_the_mean_of_the_last_forecasts_of_the_target():

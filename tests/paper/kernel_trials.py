@@ -1,4 +1,4 @@
-"""Random configurations of the kernels, and what differs from plain PyTorch: for benchmarks/campaigns/kernels.py."""
+"""Random configurations of the kernels, and what differs from plain PyTorch: for lab/campaigns/kernels.py."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from test_kernel_equations import close, gradients, in_single_precision, served,
 from torch import Tensor
 from torch.nn import functional as F
 
-from mqcast.model import kernels
-from mqcast.model.loss import quantile_loss
+from mqcast.nn import kernels
+from mqcast.nn.loss import quantile_loss
 
 WIDTHS = (8, 16, 24, 40)
 LEVELS = ((0.5,), (0.1, 0.5, 0.9), tuple(i / 10 for i in range(1, 10)))

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
-from mqcast.model import attention, decoder, encoder, layers, networks, position
-from mqcast.model.inputs import Inputs
+from mqcast.nn import attention, decoder, encoder, layers, networks, position
+from mqcast.nn.inputs import Inputs
 
 Vector = np.ndarray
 Matrix = np.ndarray

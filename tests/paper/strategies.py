@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
-from mqcast.model.attention import Codes
-from mqcast.model.inputs import Inputs
-from mqcast.model.networks import Network
+from mqcast.nn.attention import Codes
+from mqcast.nn.inputs import Inputs
+from mqcast.nn.networks import Network
 
 TOLERANCE = 1e-9
 CONFIG = ModelConfig(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from strategies import Setting, assert_same, for_all_settings
 
-from mqcast.model.attention import Maps
-from mqcast.model.grid import Grid
+from mqcast.nn.attention import Maps
+from mqcast.nn.grid import Grid
 
 
 def by_target(grid: Grid, cells: np.ndarray) -> torch.Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from strategies import assert_same, for_all_settings
 
-from mqcast.model.grid import Grid
-from mqcast.model.loss import quantile_loss
+from mqcast.nn.grid import Grid
+from mqcast.nn.loss import quantile_loss
 
 
 @pytest.mark.parametrize("agnostic_context", ["future", "current"])

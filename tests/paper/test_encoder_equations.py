@@ -6,7 +6,7 @@ import pytest
 import torch
 from strategies import Setting, assert_same, for_all_settings
 
-from mqcast.model.networks import Network
+from mqcast.nn.networks import Network
 
 
 def inputs_of(setting: Setting, network: Network) -> tuple[torch.Tensor, list[naive.ByStep]]:

@@ -10,9 +10,9 @@ from strategies import Setting, for_all_settings
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.model import encoder, kernels, networks
-from mqcast.model.loss import quantile_loss
-from mqcast.model.networks import Network
+from mqcast.nn import encoder, kernels, networks
+from mqcast.nn.loss import quantile_loss
+from mqcast.nn.networks import Network
 
 pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
 TOLERANCE = 3e-5  # of single precision, relative to the largest value

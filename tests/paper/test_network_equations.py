@@ -7,8 +7,8 @@ import torch
 from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.data.batch import Batch
-from mqcast.model import alignment, attention
-from mqcast.model.networks import Network
+from mqcast.nn import alignment, attention
+from mqcast.nn.networks import Network
 
 
 def in_loops(setting: Setting, network: Network, batch: Batch) -> tuple[list[naive.Forecasts], np.ndarray, np.ndarray]:

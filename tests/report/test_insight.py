@@ -8,7 +8,7 @@ import pytest
 from report_samples import world
 
 from mqcast import Forecaster, Panel
-from mqcast.insight import attention, encodings, judged_runs, trained
+from mqcast.run_diagnostics import attention, encodings, judged_runs, trained
 
 HORIZON = 4
 SMALL = {

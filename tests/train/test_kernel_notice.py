@@ -5,7 +5,7 @@ import shutil
 import pytest
 from train_samples import config, sample_panel
 
-from mqcast.model import kernels, library
+from mqcast.nn import kernels, library
 from mqcast.train.loop import fit
 from mqcast.train.records import Message
 

@@ -18,7 +18,7 @@ from mqcast.config import SplitConfig, TrainConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ArtifactError, Interrupted, TrainingError
-from mqcast.model.loss import quantile_loss
+from mqcast.nn.loss import quantile_loss
 from mqcast.run import Run
 from mqcast.train import memory
 from mqcast.train.distributed import Ranks

@@ -86,7 +86,7 @@ class ObjectSubject:
 
     def _said(self, method: Callable[..., Any], data: Data) -> dict[str, Any]:
         takes = _parameters(method)
-        tables = {name: data.dress.wear(table, data.schema.id) for name, table in _tables(data).items()}
+        tables = {name: data.frame_types.to_native(table, data.schema.id) for name, table in _tables(data).items()}
         return {name: value for name, value in ({"horizon": self.horizon} | tables).items() if name in takes}
 
 

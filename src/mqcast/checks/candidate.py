@@ -176,7 +176,7 @@ def _data(thing: Any, frame: Any, schema: Schema | None, horizon: int, static: A
     if frame is not None:
         return Data.of_frame(frame, said, static, events)
     if is_fitted(thing) and hasattr(thing, "panel_"):
-        return Data.of_panel(thing.panel_, getattr(thing, "dress_", None))
+        return Data.of_panel(thing.panel_, getattr(thing, "frame_types_", None))
     return Data.of_frame(sample_frame(said, horizon), said)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mqcast.data.dress import Dress
-from mqcast.data.frames import frames_of
+from mqcast.data.export import frames_of
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -26,21 +26,23 @@ class Data:
     schema: Schema
     static: pl.DataFrame | None = None
     events: pl.DataFrame | None = None
-    dress: Dress = field(default_factory=Dress)
+    frame_types: FrameTypes = field(default_factory=FrameTypes)
 
     @classmethod
     def of_frame(cls, frame: Any, schema: Schema, static: Any = None, events: Any = None) -> "Data":
         """A user's frame; the checks give it back in the user's own library and types."""
         rows = _table(frame).with_columns(pl.col(schema.target).cast(pl.Float64).fill_nan(None))
         rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(schema.id, schema.time)
-        dress = Dress.of(frame, schema.id, schema.time)
+        frame_types = FrameTypes.of(frame, schema.id, schema.time)
         tables = {"static": static, "events": events}
-        return cls(rows, schema, **{name: _table(t) for name, t in tables.items() if t is not None}, dress=dress)
+        return cls(
+            rows, schema, **{name: _table(t) for name, t in tables.items() if t is not None}, frame_types=frame_types
+        )
 
     @classmethod
-    def of_panel(cls, panel: Panel, dress: Dress | None = None) -> "Data":
+    def of_panel(cls, panel: Panel, frame_types: FrameTypes | None = None) -> "Data":
         frames = frames_of(panel)
-        return cls(frames.rows, panel.schema, frames.static, frames.events, dress or Dress())
+        return cls(frames.rows, panel.schema, frames.static, frames.events, frame_types or FrameTypes())
 
     # -- what is in it -------------------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class Data:
 
     def frame(self) -> Any:
         """The rows in the user's library, as a frame of its own that nobody else has."""
-        return self.dress.wear(self.rows.clone(), self.schema.id)
+        return self.frame_types.to_native(self.rows.clone(), self.schema.id)
 
     # -- other data ----------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class _Lent(Data):
 
     @classmethod
     def of(cls, data: Data) -> "_Lent":
-        return cls(data.rows, data.schema, data.static, data.events, data.dress)
+        return cls(data.rows, data.schema, data.static, data.events, data.frame_types)
 
     def frame(self) -> Any:
         self.given.append(super().frame())

@@ -7,7 +7,7 @@ import polars as pl
 
 from mqcast.data.frequency import DAY, Frequency
 from mqcast.data.schema import Schema
-from mqcast.datasets import lognormal_world
+from mqcast.simulate import lognormal_world
 
 FIRST_DATE = np.datetime64("2021-01-03", "us")
 LEVELS = (1.0, 1000.0, 0.05, 30.0, 8.0, 200.0)  # of the series, relative to what the simulated world sells

@@ -10,6 +10,7 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,17 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
+
+
+@dataclass
+class _Program:
+    """The command line that runs: its commands, and the module that `python -m` starts it by."""
+
+    commands: typer.Typer
+    module: str
+
+
+_program = _Program(app, "mqcast")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
 
@@ -84,6 +96,12 @@ def _options(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+@app.command("reproduce", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reproduce_command() -> None:
+    """The experiments stand in the laboratory, beside the package."""
+    raise ConfigError("the experiments are not part of the package: in a clone of mqcast, run `python -m lab --help`")
 
 
 def said_tables(config: Path | None, changes: list[str]) -> dict[str, Any]:
@@ -135,7 +153,7 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        sys.exit(run_processes(num, sys.argv[1:], _tell_error))
+        sys.exit(run_processes(num, _program.module, sys.argv[1:], _tell_error))
     gc.freeze()  # Python looks for garbage among what is made from now on, not among all that was imported before
 
 
@@ -176,9 +194,10 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def main() -> None:
-    """Run the command line; an error of ours is one line and exit code 2. Of several processes' errors one is told."""
+def main(commands: typer.Typer = app, module: str = "mqcast") -> None:
+    """Run a command line; an error of ours is one line and exit code 2. Of several processes' errors one is told."""
     keep_pages()
+    _program.commands, _program.module = commands, module
     try:
         _main()
     except SystemExit as leave:
@@ -192,7 +211,7 @@ def main() -> None:
 def _main() -> None:
     before, warnings.showwarning = warnings.showwarning, _show_warning
     try:
-        app()
+        _program.commands()
     except (MqcastError, _StoppedError) as error:
         if isinstance(error.__cause__, Interrupted):
             error = error.__cause__
@@ -223,7 +242,7 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
 
 def _with_options(text: str) -> str:
     """What the command has as options, said as such: --missing drop for missing='drop'."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(_program.commands).commands  # type: ignore[attr-defined]
     command = next((commands[word] for word in sys.argv[1:] if word in commands), None)
     names = {} if command is None else {option.name: option.opts[0] for option in command.params}
     return re.sub(

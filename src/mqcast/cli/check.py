@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, console
-from mqcast.data.frames import some_series
+from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.errors import ArtifactError, ConfigError
 

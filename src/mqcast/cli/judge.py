@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, console, tell
-from mqcast.data.frames import frames_of
+from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, SourceError
@@ -209,7 +209,7 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
         return {_name(path): _read(path) for path in paths}, {}, ()
     if panel is None:
         raise ConfigError(f"{next(iter(runs.values()))} is a run, which forecasts from a packed panel; {data} is none")
-    from mqcast.insight import judged_runs
+    from mqcast.run_diagnostics import judged_runs
 
     found, trained, notes = judged_runs(runs, panel)
     ordered = {_name(path): found[_name(path)] if _is_run(path) else _read(path) for path in paths}

@@ -1,12 +1,10 @@
-"""Commands about training: fit, search, curve, params, bench."""
+"""Commands about training: fit, search, curve, bench."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from mqcast.arguments import path_of
 from mqcast.cli.app import (
@@ -31,33 +29,6 @@ from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError
 from mqcast.launch import is_first, was_restarted
-
-
-@app.command()
-def params(
-    feedback_heads: Annotated[
-        str, typer.Option(help="'shared', as the paper's counts imply, or 'per_horizon', as its equations say.")
-    ] = "shared",
-    as_json: AsJson = False,
-) -> None:
-    """Count the networks' parameters in the paper's private setting, beside the paper's own numbers.
-
-    Example: [bold]mqcast params --feedback-heads per_horizon[/bold]
-    """
-    from mqcast.model.parameters import PAPER, parameter_table
-
-    counts = parameter_table(feedback_heads)
-    if as_json:
-        typer.echo(json.dumps([{"model": model, "parameters": count} for model, count in counts.items()]))
-        return
-    table = Table(title="Parameters: 52 weeks ahead, d_h = 32, one-hot static features", title_justify="left")
-    for heading in ("model", "here", "paper", "here − mqt-nods", "paper − mqt-nods"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
-    for model, count in counts.items():
-        extra, papers = count - counts["mqt-nods"], PAPER[model] - PAPER["mqt-nods"]
-        table.add_row(model, f"{count:,}", f"{PAPER[model]:,}", f"{extra:+,}", f"{papers:+,}")
-    console.print(table)
-    console.print("The width of the static input is not published: it is fitted to mqt-nods. See docs/paper.md.")
 
 
 @app.command("fit")

@@ -14,8 +14,8 @@ import pyarrow as pa
 from mqcast.arguments import path_of
 from mqcast.config import nearest
 from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
-from mqcast.data.frame import read_frame
 from mqcast.data.frequency import show_time
+from mqcast.data.ingest import read_frame
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest

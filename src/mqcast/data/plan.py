@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.data.axis import wall_times, zone_of_polars
-from mqcast.data.frames import Frames, frames_of
+from mqcast.data.export import Frames, frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source

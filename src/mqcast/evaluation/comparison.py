@@ -9,7 +9,7 @@ import polars as pl
 
 from mqcast.arguments import whole_number
 from mqcast.config import nearest
-from mqcast.data.dress import Dress
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
@@ -34,15 +34,15 @@ class Comparison:
 
     baseline: str
     _losses: pl.DataFrame
-    _dress: Dress
+    _frame_types: FrameTypes
 
     @property
     def losses(self) -> Any:
-        return self._dress.wear(self._losses)
+        return self._frame_types.to_native(self._losses)
 
     @property
     def table(self) -> Any:
-        return self._dress.wear(self._wide(pl.col("relative")))
+        return self._frame_types.to_native(self._wide(pl.col("relative")))
 
     def to_markdown(self) -> str:
         """The table with the best of each level in bold."""
@@ -117,7 +117,7 @@ def compare(
     table = pl.DataFrame(found).with_columns(pl.col(pl.Float64).fill_nan(None))
     place = pl.col("model").replace_strict(order, return_dtype=pl.Int32)
     dimension = pl.col("dimension").replace_strict({name: i for i, (name, _) in enumerate(dimensions)})
-    return Comparison(baseline, table.sort(dimension, place, "level"), scored[baseline].rows.dress)
+    return Comparison(baseline, table.sort(dimension, place, "level"), scored[baseline].rows.frame_types)
 
 
 def on_common_rows(scored: dict[str, Scored], rows: Rows = "same") -> dict[str, Scored]:
@@ -172,10 +172,10 @@ def loss_by_lead(
     models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
     if not models:
         raise ConfigError("there is no model; give {name: forecasts}")
-    observed, found, dress = read_actuals(actuals, names), [], Dress()
+    observed, found, frame_types = read_actuals(actuals, names), [], FrameTypes()
     scored = on_common_rows({name: scored_rows(frame, observed, names, missing) for name, frame in models.items()})
     for model, each in scored.items():
-        rows, dress = each.rows, each.rows.dress
+        rows, frame_types = each.rows, each.rows.frame_types
         paths = trajectories_of(rows, actuals_of(rows, observed, "raise"), leads)
         assert paths is not None
         targets = paths.is_new.sum(axis=0)
@@ -189,4 +189,4 @@ def loss_by_lead(
                 for step in range(paths.horizon)
                 if targets[step]
             ]
-    return dress.wear(pl.DataFrame(found))
+    return frame_types.to_native(pl.DataFrame(found))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mqcast.data.dress import Dress
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
@@ -79,11 +79,13 @@ class Implausible:
     @property
     def rows(self) -> Any:
         table = pl.concat([self._named(one, worst_rows(one)) for one in self.verdicts])
-        return self._dress.wear(table.sort("multiple", descending=True, nulls_last=True, maintain_order=True), self._id)
+        return self._frame_types.to_native(
+            table.sort("multiple", descending=True, nulls_last=True, maintain_order=True), self._id
+        )
 
     @property
     def counts(self) -> Any:
-        return self._dress.wear(pl.concat([self._named(one, _counts(one)) for one in self.verdicts]))
+        return self._frame_types.to_native(pl.concat([self._named(one, _counts(one)) for one in self.verdicts]))
 
     @property
     def all_zero(self) -> Any:
@@ -91,7 +93,7 @@ class Implausible:
         for one in self.verdicts:
             ids = pl.Series(one.forecasts.ids, dtype=pl.String).gather(one.zeros)
             tables.append(self._named(one, pl.DataFrame({self._id: ids})))
-        return self._dress.wear(pl.concat(tables), self._id)
+        return self._frame_types.to_native(pl.concat(tables), self._id)
 
     @property
     def coverage(self) -> Any:
@@ -100,11 +102,11 @@ class Implausible:
             found = [(each.level, each.coverage, each.rows) for each in one.levels]
             kinds = {"quantile": pl.Float64, "coverage": pl.Float64, "forecasts": pl.Int64}
             tables.append(self._named(one, pl.DataFrame(found, schema=kinds, orient="row")))
-        return self._dress.wear(pl.concat(tables))
+        return self._frame_types.to_native(pl.concat(tables))
 
     @property
-    def _dress(self) -> Dress:
-        return self.verdicts[-1].forecasts.dress
+    def _frame_types(self) -> FrameTypes:
+        return self.verdicts[-1].forecasts.frame_types
 
     @property
     def _id(self) -> str:

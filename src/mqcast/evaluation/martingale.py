@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from mqcast.arguments import whole_number
-from mqcast.data.dress import Dress
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
@@ -107,7 +107,7 @@ def volatility(
         weight = weights_of(weights, part, found, observed, names)
         results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
     warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
-    return Volatility(results, settings, has_slices=bool(chosen), dress=table.dress)
+    return Volatility(results, settings, has_slices=bool(chosen), frame_types=table.frame_types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +162,8 @@ class Volatility:
               announced quantile is 0), and the cases of CASES.
     """
 
-    def __init__(self, results: list[_Result], settings: dict[str, Any], *, has_slices: bool, dress: Dress):
-        self._results, self._settings, self._has_slices, self._dress = results, settings, has_slices, dress
+    def __init__(self, results: list[_Result], settings: dict[str, Any], *, has_slices: bool, frame_types: FrameTypes):
+        self._results, self._settings, self._has_slices, self._frame_types = results, settings, has_slices, frame_types
 
     @property
     def process(self) -> Any:
@@ -197,7 +197,7 @@ class Volatility:
     def _table(self, rows: list[dict[str, Any]]) -> Any:
         table = pl.DataFrame(rows, infer_schema_length=None)
         table = table.with_columns(pl.col(pl.Null).cast(pl.Float64)).with_columns(pl.col(pl.Float64).fill_nan(None))
-        return self._dress.wear(table if self._has_slices else table.drop("slice"))
+        return self._frame_types.to_native(table if self._has_slices else table.drop("slice"))
 
 
 def _judge(

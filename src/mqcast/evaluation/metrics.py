@@ -9,7 +9,7 @@ import polars as pl
 
 from mqcast.arguments import names_of, whole_number
 from mqcast.config import nearest
-from mqcast.data.dress import Dress
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import season_of
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -77,17 +77,17 @@ def evaluate(
     if clash := [name for name in by if taken.get(name)]:
         raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
     scales, sold = _Scales(observed, season), Sold(observed)
-    found, verdicts, dress = [], [], Dress()
+    found, verdicts, frame_types = [], [], FrameTypes()
     for model, frame in models.items():
         scored = scored_rows(frame, observed, names, missing, crossing)
         verdicts.append(judge(str(model), scored.rows, sold, scored.actual))
-        keys, dress = [_group(name, scored.rows, frame, static) for name in by], scored.rows.dress
+        keys, frame_types = [_group(name, scored.rows, frame, static) for name in by], scored.rows.frame_types
         for name, rows in [(OVERALL, None), *((one.name, one.of(scored.rows)) for one in chosen)]:
             table = _metrics(scored, keys, rows, scales)
             lead = ({"model": model} if taken["model"] else {}) | ({"slice": name} if chosen else {})
             found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
     warn_of(verdicts)
-    return dress.wear(pl.concat(found, how="diagonal_relaxed"), names.id if names.id in by else None)
+    return frame_types.to_native(pl.concat(found, how="diagonal_relaxed"), names.id if names.id in by else None)
 
 
 @dataclass(frozen=True, eq=False)

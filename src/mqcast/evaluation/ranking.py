@@ -73,7 +73,7 @@ def exceptions(
         )
     ties = [names.id] if per == "item" else [names.id, names.time]
     order = table.sort(RANKINGS[rank], *ties, descending=[True] + [False] * len(ties))
-    return rows.dress.wear(order if top is None else order.head(top), names.id)
+    return rows.frame_types.to_native(order if top is None else order.head(top), names.id)
 
 
 def _excess(rows: Forecasts, paths: Trajectories, level: float, cdf: Cdf, revisions: Any) -> np.ndarray:

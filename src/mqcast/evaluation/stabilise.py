@@ -143,7 +143,7 @@ def trade_off(
     called, levels, found = Names.of(schema, id=id, time=time, target=target), levels_of(levels), []
     observed = read_actuals(actuals, called)
     scored = {name: scored_rows(frame, observed, called, missing) for name, frame in forecasts.items()}
-    dress, sold = next(iter(on_common_rows(scored).values())).rows.dress, Sold(observed)
+    frame_types, sold = next(iter(on_common_rows(scored).values())).rows.frame_types, Sold(observed)
     warn_of([judge(str(name), each.rows, sold, each.actual) for name, each in scored.items()])
     names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
     settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
@@ -158,7 +158,7 @@ def trade_off(
             kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
             found.append({"name": name, "level": row["level"], "loss": loss} | kept)
     table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))
-    return dress.wear(
+    return frame_types.to_native(
         table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative"))
     )
 

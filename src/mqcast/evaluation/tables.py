@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.data.axis import TimeAxis
-from mqcast.data.dress import Dress
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
 from mqcast.data.schema import Schema, refuse_taken
 from mqcast.data.source import open_source
@@ -172,7 +172,7 @@ class Forecasts:
     size: int  # rows of the frame
     clock: TimeAxis
     names: Names
-    dress: Dress
+    frame_types: FrameTypes
 
     @property
     def num_rows(self) -> int:
@@ -255,7 +255,7 @@ def read_forecasts(frame: Any, names: Names, *, crossing: Crossing = "allow", wh
         size=len(item),
         clock=clock,
         names=names,
-        dress=Dress.of(frame, names.id, names.time),
+        frame_types=FrameTypes.of(frame, names.id, names.time),
     )
     _check_keys(found)
     found = replace(found, lead=_leads(columns.get(names.horizon), found))

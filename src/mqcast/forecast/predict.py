@@ -31,8 +31,8 @@ from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError, ConfigError, NonFiniteError, SeriesLeftOutWarning
 from mqcast.forecast.limits import KEY, Limited, within_limits
 from mqcast.levels import quantile_column
-from mqcast.model.networks import Network
-from mqcast.model.position import reach_of
+from mqcast.nn.networks import Network
+from mqcast.nn.position import reach_of
 from mqcast.run import Run
 from mqcast.train.distributed import joined
 

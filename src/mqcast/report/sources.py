@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from mqcast.config import nearest
-from mqcast.data.frames import UNSEEN, Frames, frames_of
+from mqcast.data.export import UNSEEN, Frames, frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.data.windows import as_time

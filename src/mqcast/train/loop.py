@@ -26,10 +26,10 @@ from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
 from mqcast.levels import percentile
-from mqcast.model.fused import why_not_served
-from mqcast.model.inputs import Inputs
-from mqcast.model.loss import quantile_loss
-from mqcast.model.networks import Network, evaluating
+from mqcast.nn.fused import why_not_served
+from mqcast.nn.inputs import Inputs
+from mqcast.nn.loss import quantile_loss
+from mqcast.nn.networks import Network, evaluating
 from mqcast.run import Run, exists
 from mqcast.train.checkpoint import Checkpoint, Checkpoints
 from mqcast.train.distributed import Ranks, joined

@@ -7,7 +7,7 @@ import torch
 
 from mqcast import process
 from mqcast.config import TrainConfig
-from mqcast.model.networks import Network
+from mqcast.nn.networks import Network
 
 
 def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:

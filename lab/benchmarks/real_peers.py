@@ -1,0 +1,214 @@
+"""Peers on the leaderboard's task and on the studies: the same windows, the same plan, the same time to train.
+
+    python -m lab.benchmarks.real_peers rossmann_1D --data DATA --out RUNS --peer lightgbm --minutes 5 …
+    python -m lab.benchmarks.real_peers frat --data DATA --out RUNS --peer tft --minutes 20
+
+Peers: lightgbm (with lags), tft and deepar (NeuralForecast), convtrans (ours, small). Each but the last runs in an
+environment of its own. A task's windows are written where `python -m lab score TASK RUNS/TASK/PEER-SEED` finds them,
+and trained anew each; a study's forecasts become one file for `python -m lab STUDY … --forecasts PEER=FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from lab.benchmarks import harness, pack
+from lab.experiments.leaderboard import score_windows, task_name, with_zeros
+from lab.experiments.record import Record
+from lab.experiments.scores import Grid, mean_scores
+from lab.experiments.study import Study
+from lab.experiments.task import BUNDLED, Task
+
+PINS = {"lightgbm": ("lightgbm==4.7.0", "numpy==2.4.6", "pyarrow==26.0.1"), **pack.PINS}
+PEERS = {  # environment, script, arguments
+    "lightgbm": ("lightgbm", "lightgbm_lags.py", ()),
+    "tft": ("neuralforecast", "neuralforecast_real.py", ("--model", "tft")),
+    "deepar": ("neuralforecast", "neuralforecast_real.py", ("--model", "deepar")),
+    "convtrans": (None, "convtrans.py", ()),
+}
+
+
+def codes(column: pl.Series) -> pl.Series:
+    """Numbers as they are, text as whole numbers."""
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return column.cast(pl.Float32).fill_null(0)
+    return column.fill_null("").rank("dense").cast(pl.Float32)
+
+
+def step_numbers(rows: pl.DataFrame, schema, until: dt.datetime | None = None) -> tuple[pl.Series, np.ndarray]:
+    """The step of each row, and the dates of steps: (1, steps), or (series, steps) where each has days of its own.
+
+    Of such series the last row up to `until` is the same step, so that one number ends everybody's training; the steps
+    after it are counted, not dated.
+    """
+    times = rows[schema.time]
+    if schema.time_grid == "calendar":
+        dates = times.unique().sort()
+        step = dates.diff().drop_nulls().min()
+        dates = pl.datetime_range(dates[0], dates[-1], step, eager=True).cast(dates.dtype)
+        return times.replace_strict(dates, np.arange(len(dates)), return_dtype=pl.Int32), dates.to_numpy()[None]
+    before = (pl.col(schema.time) <= until).sum().over(schema.id)
+    number = pl.col(schema.time).rank("ordinal").over(schema.id) - 1
+    table = rows.select(pl.col(schema.id).rank("dense") - 1, number.cast(pl.Int32) + (before.max() - before))
+    series, steps = (column.cast(pl.Int32) for column in table)
+    dates = np.full((int(series.max()) + 1, int(steps.max()) + 1), np.datetime64("NaT", "us"))
+    dates[series, steps] = times.to_numpy()
+    return steps, dates
+
+
+def write_inputs(folder: Path, rows: pl.DataFrame, steps: pl.Series, schema, static, spec: dict) -> pl.Series:
+    """rows.parquet, static.parquet and spec.json; the ids that the numbers of series stand for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = rows[schema.id].unique().sort()
+    known = [*schema.known, "weekday", "day", "month", "hour"]
+    clock = pl.col(schema.time).dt
+    table = rows.select(
+        pl.col(schema.id).replace_strict(ids, np.arange(len(ids)), return_dtype=pl.Int32).alias("series"),
+        steps.alias("step"),
+        pl.col(schema.target).cast(pl.Float32).alias("y"),
+        *schema.known,
+        clock.weekday().alias("weekday"),
+        clock.day().alias("day"),
+        clock.month().alias("month"),
+        clock.hour().alias("hour"),
+    )
+    table = table.with_columns([codes(table[name]).alias(name) for name in known])
+    varying = [name for name in known if table[name].n_unique() > 1]
+    table.select("series", "step", "y", *varying).write_parquet(folder / "rows.parquet")
+    of_series = pl.DataFrame({schema.id: ids})
+    if static is not None:
+        of_series = of_series.join(static.with_columns(pl.col(schema.id).cast(pl.String)), on=schema.id, how="left")
+    attributes = [name for name in schema.static if name in of_series.columns]
+    of_series = of_series.select([codes(of_series[name]).alias(name) for name in attributes or [schema.id]])
+    of_series.write_parquet(folder / "static.parquet")
+    spec = spec | {"known": varying, "log": bool(table["y"].min() >= 0)}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    return ids
+
+
+def run_peer(name: str, folder: Path, minutes: float) -> dict:
+    environment, script, arguments = PEERS[name]
+    python: Path | str = Path(sys.executable)
+    if environment is not None:
+        python = harness.environment(environment, PINS[environment], with_torch=environment != "lightgbm")
+    if isinstance(python, str):
+        raise SystemExit(python)
+    command = [python, Path(__file__).parent / "peers" / script, folder, *arguments]
+    done = harness.run(command, seconds=60 * minutes + 7200)
+    if "failed" in done:
+        raise SystemExit(done["failed"])
+    return done
+
+
+def frame_of(values: np.ndarray, ids, dates: np.ndarray, cutoffs: list[int], schema, levels) -> pl.DataFrame:
+    """(cutoffs, series, horizon, levels) as a frame of forecasts, without those that are not there."""
+    k, i, h = np.nonzero(~np.isnan(values).any(axis=3))
+    dates = np.broadcast_to(dates, (len(ids), dates.shape[1]))
+    begin = np.array(cutoffs)[k]
+    target = begin + h + 1
+    keep = target < dates.shape[1]
+    keep &= ~np.isnat(dates[i, begin]) & ~np.isnat(dates[i, np.where(keep, target, 0)])
+    k, i, h, begin, target = (part[keep] for part in (k, i, h, begin, target))
+    columns = {
+        schema.id: ids.gather(i),
+        "cutoff": dates[i, begin],
+        schema.time: dates[i, target],
+        "horizon": (h + 1).astype(np.int32),
+    }
+    return pl.DataFrame(columns | {f"q{level:g}": values[k, i, h, n].astype(float) for n, level in enumerate(levels)})
+
+
+def on_task(options: argparse.Namespace) -> None:
+    task = Task.open(options.what)
+    data = task.load(options.data)
+    grid, home = Grid(data), options.out / task.name / f"{options.peer}-{options.seed}"
+    frames, windows = [], []
+    for number, cutoff in enumerate(data.cutoffs[: options.windows]):
+        folder = home / f"window-{number + 1:02}"
+        path = folder / "forecasts.parquet"
+        minutes = options.minutes if number == 0 else options.refit_minutes or options.minutes
+        if path.exists() and json.loads((folder / "spec.json").read_text())["minutes"] != minutes:
+            raise SystemExit(f"{folder} was trained for other minutes; keep those, or name another --out")
+        if not path.exists():
+            known = data.known_at(cutoff)
+            place = int(data.dates.search_sorted(cutoff))
+            spec = {"horizon": task.horizon, "season": task.season, "levels": task.levels, "history": 2 * task.horizon}
+            spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
+            spec |= {"every": 1, "rate": options.rate}
+            steps, dates = step_numbers(known, data.schema)
+            ids = write_inputs(folder, known, steps, data.schema, data.loaded.static, spec)
+            facts = run_peer(options.peer, folder, minutes) | {"cutoff": str(cutoff)}
+            values = np.load(folder / "forecasts.npy")
+            frame = with_zeros(data, frame_of(values, ids, dates, [place], data.schema, task.levels), known)
+            (folder / "done.json").write_text(json.dumps(facts))
+            frame.write_parquet(path)
+        frames.append(pl.read_parquet(path))
+        windows.append(json.loads((folder / "done.json").read_text()))
+    scores = score_windows(grid, frames)
+    cost = {name: sum(facts[name] for facts in windows) for name in ("wall_seconds", "cpu_seconds")}
+    config = {"minutes": options.minutes, "refit_minutes": options.refit_minutes}
+    record = Record(
+        task_name(task, len(scores)), options.peer, options.seed, mean_scores(scores), config, **cost,
+        details={"windows": [facts | found for facts, found in zip(windows, scores, strict=True)]},
+        command=" ".join(["python", "lab/benchmarks/real_peers.py", *sys.argv[1:]]),
+    )  # fmt: skip
+    print(record.metrics, record.write(options.results))
+
+
+def on_study(options: argparse.Namespace) -> None:
+    study = Study.open(options.what)
+    loaded = study.load(options.data)
+    schema, rows = loaded.schema, loaded.rows
+    if loaded.events is not None:
+        rows = rows.join(loaded.events, on=schema.time, how="left", maintain_order="left")
+        schema = schema.replace(known=(*schema.known, *schema.events), events=())
+    if schema.observed:
+        rows = rows.with_columns(pl.when(schema.observed).then(schema.target).alias(schema.target))
+    steps, dates = step_numbers(rows, schema, study.train_until)
+    ends = (np.datetime64(date) for date in (study.train_until, study.last_cutoff))
+    first, last = (int(np.flatnonzero((dates <= end).any(axis=0))[-1]) for end in ends)
+    season = {"h": 24, "D": 7 if schema.time_grid == "calendar" else 5}.get(schema.freq or "", 52)
+    spec = {"horizon": study.horizon, "season": season, "levels": study.levels, "train_until": first}
+    spec |= {"history": study.network["window"]["history"], "cutoffs": list(range(first, last + 1))}
+    folder = options.out / study.name / f"{options.peer}-{options.seed}"
+    spec |= {"minutes": options.minutes, "seed": options.seed, "every": options.every, "rate": options.rate}
+    spec |= {"observed": study.observed}
+    ids = write_inputs(folder, rows, steps, schema, loaded.static, spec)
+    facts = run_peer(options.peer, folder, options.minutes)
+    values = np.load(folder / "forecasts.npy")
+    frame = frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels)
+    judged = pl.col("cutoff").is_between(study.train_until, study.last_cutoff)
+    frame.filter(judged).write_parquet(folder / "forecasts.parquet")
+    config = {"minutes": options.minutes, "every": options.every}
+    (folder / "peer.json").write_text(json.dumps({"config": config, "facts": facts}))
+    print(facts, folder / "forecasts.parquet")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation, oxfordman)")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    parser.add_argument("--peer", choices=list(PEERS), required=True)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training; before the first window")
+    parser.add_argument("--refit-minutes", type=float, help="before each later window; left out: as many")
+    parser.add_argument("--rate", type=float, default=1e-3, help="at which NeuralForecast's networks learn")
+    parser.add_argument("--every", type=int, default=1, help="of a study, only each so-many-th series is forecast")
+    parser.add_argument("--windows", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    is_task = (BUNDLED / f"{options.what}.toml").is_file()
+    with harness.lock(shared=True):
+        (on_task if is_task else on_study)(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The table of docs/reliability.md, from the records of the campaigns: no figure in it is typed.
+
+    .venv/bin/python -m lab.campaigns.table [--check]
+
+--check changes nothing, and ends with code 1 if the page's table is not what the records say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PAGE, RECORDS = ROOT / "docs" / "reliability.md", ROOT / "lab" / "results" / "campaigns"
+BEGIN, END = "<!-- begin: lab/campaigns/table.py writes this -->", "<!-- end -->"
+HEADINGS = ("guarantee", "how it is tested", "campaign", "tried", "failed")
+NOT_CAMPAIGNS = {"campaign", "table"}  # scripts beside them
+
+
+@dataclass(frozen=True)
+class Row:
+    """One guarantee, how it is tested, and the campaign that tries it; `count`: trials of a full run."""
+
+    script: str
+    count: int
+    guarantee: str
+    how: str
+
+
+ROWS = (
+    Row(
+        "magnitudes",
+        100_000,
+        "Forecasts are finite, in order and of sane size, whatever the series",
+        "adversarial series (alternating, intermittent, lumpy, steps of a million, long gaps, spikes, one sale, "
+        "none …) on any scale, default settings, trained and random weights; the limits are told from the frame, "
+        "not from mqcast",
+    ),
+    Row(
+        "real_data",
+        1,
+        "Default settings give no absurd forecast on real demand",
+        "every file of real demand at hand, nothing said but horizon, frequency and columns: no P90 of a backtest "
+        "is beyond ten times the largest value of its series so far; a trial is a series",
+    ),
+    Row(
+        "frames",
+        10_000,
+        "Any frame is read rightly or refused with a typed error",
+        "random frames of all libraries, types and orders, clean and damaged, through the gate, `predict`, the "
+        "judging functions and a Forecaster's arguments; clean ones are held against plain loops",
+    ),
+    Row(
+        "look_ahead",
+        1_000,
+        "Nothing that happens after a date changes a forecast made at it",
+        "later values, signs, closings, gaps, categories, series and the panel's end are changed; half of the "
+        "trials are backtests, half revisions; equal to the bit",
+    ),
+    Row(
+        "mutated_files",
+        10_000,
+        "A damaged file is refused by name, or changes nothing",
+        "files of panels, runs, forecasters, checkpoints and shards with bits flipped, bytes cut, added and "
+        "swapped; no crash, hang or huge allocation, no other forecast",
+    ),
+    Row(
+        "kills",
+        200,
+        "Killed at any moment, a job leaves the old result or the new one",
+        "SIGKILL at random moments of fit, pack, forecast and save; run again, it gives equal bits",
+    ),
+    Row(
+        "kernels",
+        1_000,
+        "Compiled code computes what plain PyTorch does, within its memory",
+        "random sizes and settings of networks, under the address and undefined-behaviour sanitizers",
+    ),
+    Row(
+        "races",
+        500,
+        "Two writers to one path end with one whole result",
+        "threads and processes that save, fit, pack, forecast and report to one path at once: the other one is "
+        "refused by a typed error, and nothing is left lying about",
+    ),
+    Row(
+        "many_fits",
+        200,
+        "Many fits in one process do not wear it out",
+        "fits of old and new Forecasters, some of which fail: memory is held against that after the tenth; no "
+        "folder or thread is left",
+    ),
+    Row(
+        "guest",
+        300,
+        "The host's process is as it was before",
+        "random states, threads, signal handlers, warnings, locale, environment, floating-point errors, umask and "
+        "folder around every verb, done well or failing; fits in two threads equal each alone",
+    ),
+    Row(
+        "fuzz_readers",
+        300_000,
+        "No bytes make a reader crash",
+        "a coverage-guided fuzzer feeds the readers of panels, runs and frames: nothing but results and typed errors; "
+        "100,000 executions of each are the goal, and the record has the count of each",
+    ),
+    Row(
+        "states",
+        2_000,
+        "A Forecaster's verbs may be called in any order",
+        "a state machine: forecasts change by fitting alone, are the same to the bit once saved and loaded, "
+        "errors are typed, no folder is left behind",
+    ),
+    Row(
+        "battery",
+        1_000,
+        "Our own models pass the battery for any forecaster",
+        "`mqcast.checks` on random configurations; counted are the checks that apply",
+    ),
+    Row(
+        "implausible",
+        5_000,
+        "Implausible forecasts of any forecaster are found and told of",
+        "random frames, honest or wild within the limits, and then with absurd values planted at random places: "
+        "each is listed and counted exactly, `evaluate` warns once, and of the clean ones nothing is said",
+    ),
+)
+
+
+def table(records: Path = RECORDS, rows: tuple[Row, ...] = ROWS) -> str:
+    """Markdown. Of a campaign without a record it says so; of one that ended early, how far it came."""
+    lines = [HEADINGS, ("---", "---", "---", "---:", "---:")]
+    for row in rows:
+        command = f"`lab/campaigns/{row.script}.py`"
+        lines.append((row.guarantee, row.how, command, *_figures(records / f"{row.script}.json", row.count)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _figures(path: Path, count: int) -> tuple[str, str]:
+    if not path.exists():
+        return "not run", "-"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    tried, failed = record["tried"], record["failed"]
+    return f"{tried:,}" if tried >= count else f"{tried:,} of {count:,}", f"**{failed:,}**" if failed else "0"
+
+
+def filled(page: str, text: str) -> str:
+    """The page with its table replaced."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} has no lines {BEGIN!r} and {END!r} to write between; put them back")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="change nothing; code 1 if the page is not up to date")
+    old = PAGE.read_text(encoding="utf-8")
+    new = filled(old, table())
+    if parser.parse_args().check:
+        print("up to date" if new == old else f"{PAGE.relative_to(ROOT)} is out of date; run this without --check")
+        sys.exit(new != old)
+    PAGE.write_text(new, encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {'as it was' if new == old else 'written'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Oxford-Man Institute's realized library: daily realized volatility of 31 indices, as TFT's published code has it."""
+
+import datetime as dt
+from pathlib import Path
+
+import polars as pl
+
+from lab.datasets.downloads import Download, TaskFrames
+from mqcast.data.schema import Schema
+
+FILE = "oxfordmanrealizedvolatilityindices.csv"
+SOURCE = Download(
+    "a copy of the Oxford-Man Institute's realized library 0.3 (its site closed in 2022; repositories on econometrics "
+    "keep copies)",
+    f"{FILE} or its .zip, with commas: a first column without a name that holds dates (2000-01-03 00:00:00+00:00), "
+    "Symbol, open_to_close, rv5_ss and others",
+)
+START, END = dt.date(2000, 1, 3), dt.date(2019, 6, 28)
+REGIONS = {  # as in TFT's code: .RUT is not in America, and the blank makes a fourth region of .N225
+    "AMER": (".BVSP", ".DJI", ".GSPTSE", ".IXIC", ".MXX", ".SPX"),
+    "APAC": (".AORD", ".BSESN", ".HSI", ".KS11", ".KSE", ".NSEI", ".SSEC", ".STI"),
+    "APAC ": (".N225",),
+    "EMEA": (
+        *(".AEX", ".BFX", ".BVLG", ".FCHI", ".FTMIB", ".FTSE", ".GDAXI", ".IBEX", ".OMXC20", ".OMXHPI", ".OMXSPI"),
+        *(".OSEAX", ".RUT", ".SMSI", ".SSMI", ".STOXX50E"),
+    ),
+}
+REGION_OF = {symbol: region for region, symbols in REGIONS.items() for symbol in symbols}
+SCHEMA = Schema(
+    freq="B",
+    time_grid="rows",
+    static=("region",),
+    past=("open_to_close",),
+    known=("days_from_start",),
+    calendar=("day_of_week", "day_of_month", "week_of_year", "month"),
+)
+
+
+def load_volatility(folder: str | Path) -> TaskFrames:
+    """log(rv5_ss) by trading day up to 2019-06-28; a day without a value has that of the day before."""
+    with SOURCE.file(folder, FILE) as path:
+        read = _read(path)
+    if strange := sorted(set(read["unique_id"]) - set(REGION_OF)):
+        raise SOURCE.error(f"{FILE} has symbols that the task does not know: {', '.join(strange[:3])}")
+    if not (read["ds"] >= END).any():
+        raise SOURCE.error(f"{FILE} ends before {END}")
+    rows = (
+        read.filter(pl.col("ds") <= END)
+        .sort("unique_id", "ds")
+        .with_columns(y=pl.when(pl.col("rv5_ss") > 0).then(pl.col("rv5_ss").log()).forward_fill().over("unique_id"))
+        .with_columns(days_from_start=(pl.col("ds") - START).dt.total_days().cast(pl.Float64))
+        .drop("rv5_ss")
+    )
+    symbols = rows["unique_id"].unique(maintain_order=True)
+    regions = [REGION_OF[symbol] for symbol in symbols]
+    return TaskFrames(rows.lazy(), pl.DataFrame({"unique_id": symbols, "region": regions}), None, SCHEMA)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    names = SOURCE.header(path, ",")
+    missing = [name for name in ("Symbol", "open_to_close", "rv5_ss") if name not in names]
+    if names[0] or missing:
+        first = f"a first column {names[0]!r}" if names[0] else f"no column {missing[0]!r}"
+        raise SOURCE.error(f"{path.name} has {first}")
+    types = {"stamp": pl.String} | {
+        name: pl.Float64 if name in ("open_to_close", "rv5_ss") else pl.String for name in names[1:]
+    }
+    lines = pl.scan_csv(path, has_header=False, skip_rows=1, schema=types)
+    date = pl.col("stamp").str.slice(0, 10).str.to_date("%Y-%m-%d")
+    return SOURCE.collected(
+        lines.select(unique_id="Symbol", ds=date, open_to_close="open_to_close", rv5_ss="rv5_ss"), path
+    )

@@ -1,0 +1,278 @@
+"""A leaderboard's task: data, windows, levels, and what a model may know at each cutoff; written in TOML."""
+
+import datetime as dt
+import importlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from pydantic import Field, model_validator
+
+from lab.datasets.real import Loaded
+from mqcast.config import Settings, nearest
+from mqcast.data.axis import TimeAxis
+from mqcast.data.schema import Schema
+from mqcast.errors import ConfigError, DataError, SourceError
+from mqcast.levels import quantile_column
+
+LOADERS = ("rossmann", "m5", "frat", "eia", "oxfordman")
+BUNDLED = Path(__file__).parent / "tasks"
+
+
+class ZeroRule(Settings):
+    """The target is 0 wherever a known column has this value: closed days. Such days are not learnt, but set."""
+
+    column: str
+    equals: float | str
+
+    def holds(self) -> pl.Expr:
+        return pl.col(self.column) == self.equals
+
+
+class Neighbours(Settings):
+    """A known column's values some steps before and after each row, as known columns of their own."""
+
+    column: str
+    offsets: tuple[int, ...] = (-1, 1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.column}{offset:+d}" for offset in self.offsets)
+
+
+class Echo(Settings):
+    """How the target stood a fixed time ago beside the days around it, as a known column; at least a horizon ago.
+
+    log((1 + y) / (1 + mean of y around it)), at most 2 in size; 0 where nothing was seen, and a flag that says which.
+    """
+
+    ago: int = Field(ge=2, description="steps")
+    around: int = Field(default=28, ge=1, description="steps to either side")
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return f"echo{self.ago}", f"echo{self.ago}_seen"
+
+
+class Refit(Settings):
+    """How training goes on before each window after the first."""
+
+    share: float = Field(default=0.2, gt=0, description="steps, of those of the first window")
+    rate: float = Field(default=0.5, gt=0, description="learning rate, of the first window's")
+
+
+class Task(Settings):
+    """The last `windows` × `horizon` steps, a window each; models may refit before each, on what was known then."""
+
+    name: str
+    loader: str | None = Field(default=None, description=f"one of {', '.join(LOADERS)}")
+    rows: str | None = Field(default=None, description="without a loader: the Parquet file of sales")
+    static: str | None = Field(default=None, description="and that of the series' attributes")
+    columns: Schema | None = Field(default=None, description="and what their columns mean")
+    horizon: int = Field(ge=1)
+    windows: int = Field(ge=1)
+    levels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    season: int = Field(ge=1, description="steps; errors are scaled by those of this season's naive forecast")
+    zero_when: ZeroRule | None = None
+    calendar: tuple[str, ...] | None = Field(default=None, description="of the date; left out: the loader's")
+    neighbours: tuple[Neighbours, ...] = ()
+    echoes: tuple[Echo, ...] = ()
+    close_gaps: int | None = Field(
+        default=None, ge=1, description="forecasting: rows before a gap move up to its end, by multiples of this"
+    )
+    network: dict[str, Any] = Field(default={}, description="settings of the networks, a table each")
+    refit: Refit = Refit()
+    published: dict[str, dict[str, float]] = Field(default={}, description="scores of others, to stand beside ours")
+
+    @model_validator(mode="after")
+    def _data_are_said(self) -> Self:
+        if (self.loader is None) == (self.rows is None):
+            raise ValueError("say either loader, or rows and columns")
+        if self.loader is not None and self.loader not in LOADERS:
+            raise ValueError(
+                f"no loader {self.loader!r}{nearest(self.loader, LOADERS)}; there are {', '.join(LOADERS)}"
+            )
+        if self.rows is not None and (self.columns is None or self.columns.freq is None):
+            raise ValueError("rows need a table [columns] that says what they mean, with their freq")
+        if 0.5 not in self.levels or list(self.levels) != sorted(set(self.levels)):
+            raise ValueError("levels rise, and 0.5 is among them: it is judged by MASE and WAPE")
+        if any(echo.ago - echo.around < self.horizon for echo in self.echoes):
+            raise ValueError("an echo is known ahead if all of its steps are at least a horizon ago")
+        return self
+
+    @classmethod
+    def open(cls, name: str | Path) -> Self:
+        """A task of mqcast's own by its name, or any by its TOML file."""
+        path = BUNDLED / f"{name}.toml"
+        if path.is_file():
+            return cls.from_toml(path)
+        if not Path(name).is_file():
+            known = sorted(file.stem for file in BUNDLED.glob("*.toml"))
+            raise ConfigError(f"no task {str(name)!r}; give a TOML file, or one of {', '.join(known)}")
+        return cls.from_toml(name)
+
+    def load(self, folder: str | Path) -> "TaskData":
+        if self.loader is not None:
+            loaded = getattr(importlib.import_module(f"lab.datasets.{self.loader}"), self.loader)(folder)
+        else:
+            assert self.rows is not None
+            assert self.columns is not None
+            static = None if self.static is None else _read(folder, self.static)
+            loaded = Loaded(_read(folder, self.rows), self.columns, static)
+        return TaskData(self, loaded)
+
+    @property
+    def quantile_names(self) -> list[str]:
+        return [quantile_column(level) for level in self.levels]
+
+
+def _read(folder: str | Path, file: str) -> pl.DataFrame:
+    path = Path(folder) / file
+    if not path.is_file():
+        raise SourceError(f"there is no {path}", "check the folder and the task's file names")
+    frame = pl.read_parquet(path)
+    texts = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+    return frame.with_columns(pl.col(texts).cast(pl.String))
+
+
+class TaskData:
+    """A task's data, and what of them is known at each cutoff."""
+
+    def __init__(self, task: Task, loaded: Loaded):
+        self.task, self.loaded = task, loaded
+        schema = loaded.schema
+        if schema.events or schema.time_grid == "rows":
+            raise ConfigError(f"task {task.name}: tables of events and grids of rows are not windowed here")
+        self.id, self.time, self.target = schema.id, schema.time, schema.target
+        self._check_columns()
+        sold = loaded.rows.filter(pl.col(self.target).cast(pl.Float64).is_not_nan())  # null is neither
+        if sold.is_empty():
+            raise DataError(
+                f"task {task.name}: no row has a target", "give the past, with its sales", column=self.target
+            )
+        self.rows = loaded.rows.filter(pl.col(self.time) <= sold[self.time].max()).sort(self.id, self.time)
+        rules = [rule.column for rule in (task.zero_when, *task.neighbours) if rule is not None]
+        if unknown := [name for name in rules if name not in schema.known]:
+            raise ConfigError(f"task {task.name}: {', '.join(unknown)} must be among the known columns")
+
+    def _check_columns(self) -> None:
+        """Before anything is read by them."""
+        rows, static = self.loaded.rows, self.loaded.static
+        for role, name in self.loaded.schema.roles():
+            there = [*rows.columns, *(static.columns if role == "static" and static is not None else [])]
+            if name not in there:
+                raise ConfigError(
+                    f"task {self.task.name}: {role} column {name!r} is not in the data{nearest(name, there)}; "
+                    f"there are {', '.join(there)}"
+                )
+
+    @cached_property
+    def schema(self) -> Schema:
+        """With the columns that the task adds."""
+        schema = self.loaded.schema
+        added = {name: part.column for part in self.task.neighbours for name in part.names}
+        kinds = {name: schema.kinds[source] for name, source in added.items() if source in schema.kinds}
+        echoes = [name for echo in self.task.echoes for name in echo.names]
+        kinds |= {echo.names[1]: "flag" for echo in self.task.echoes}
+        calendar = schema.calendar if self.task.calendar is None else self.task.calendar
+        return schema.replace(known=(*schema.known, *added, *echoes), kinds=schema.kinds | kinds, calendar=calendar)
+
+    @cached_property
+    def dates(self) -> pl.Series:
+        """All dates, from the first to the last, on the grid."""
+        times = self.rows[self.time].unique().sort()
+        counted = times.cast(pl.Datetime("us")).cast(pl.Int64).to_numpy()
+        frequency = TimeAxis.of(self.schema.freq, None, counted, np.ones_like(counted)).frequency
+        (first, last), _ = frequency.steps(counted[[0, -1]])
+        return pl.Series(frequency.times(np.arange(first, last + 1))).cast(pl.Datetime("us"))
+
+    @property
+    def cutoffs(self) -> list[dt.datetime]:
+        """The windows' last known dates."""
+        task, dates = self.task, self.dates
+        if (first := len(dates) - task.windows * task.horizon - 1) < task.season:
+            raise DataError(f"{len(dates)} dates are too few for {task.windows} windows", "judge fewer windows")
+        return [dates[first + window * task.horizon] for window in range(task.windows)]
+
+    def horizon_of(self, cutoff: dt.datetime) -> pl.Series:
+        start = int(self.dates.search_sorted(cutoff)) + 1
+        return self.dates[start : start + self.task.horizon]
+
+    def known_at(self, cutoff: dt.datetime) -> pl.DataFrame:
+        """Rows up to the horizon's end; after the cutoff without what is then not known, and one for every date.
+
+        Where a series has no row after the cutoff it gets one, with what most series have on that date: it is not
+        judged, but the others of its horizon may be.
+        """
+        schema, ahead = self.loaded.schema, self.horizon_of(cutoff)
+        past = self.rows.filter(pl.col(self.time) <= cutoff)
+        self._check_rule(past)
+        has_begun = pl.col(self.id).is_in(past[self.id].unique().implode())
+        future = self.rows.filter(pl.col(self.time).is_in(ahead.implode()) & has_begun)
+        usual = future.group_by(self.time).agg(pl.col(schema.known).drop_nulls().mode().sort().first())
+        keys = past.select(self.id).unique(maintain_order=True).join(pl.DataFrame({self.time: ahead}), how="cross")
+        planned = keys.join(future.select(self.id, self.time, *schema.known), on=[self.id, self.time], how="left")
+        planned = planned.join(usual, on=self.time, how="left", suffix=" usual")
+        planned = planned.select(
+            self.id, self.time, *[pl.coalesce(name, f"{name} usual").alias(name) for name in schema.known]
+        )
+        if schema.known and planned.select(pl.col(schema.known).null_count()).sum_horizontal().item():
+            raise DataError(f"no series has known values on some date after {cutoff}", "check the task's columns")
+        both = pl.concat([past, planned], how="diagonal").sort(self.id, self.time)
+        if self.task.zero_when is not None:
+            is_zero = self.task.zero_when.holds()
+            both = both.with_columns(pl.when(~is_zero).then(self.target).alias(self.target))
+        return self._with_echoes(self._with_neighbours(both))
+
+    def _with_echoes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        step, keys = self.dates[1] - self.dates[0], [self.id, self.time]
+        for echo in self.task.echoes:
+            width = (2 * echo.around + 1) * step
+            around = pl.col(self.target).rolling_mean_by(self.time, width).over(self.id)
+            before = rows.select(*keys, self.target, around.alias(" around"))
+            seen = before.select(self.id, pl.col(self.time) + echo.ago * step, self.target)
+            about = before.select(self.id, pl.col(self.time) + (echo.ago - echo.around) * step, " around")
+            both = seen.join(about, on=keys, how="left").select(
+                *keys, ((1 + pl.col(self.target)) / (1 + pl.col(" around"))).log().clip(-2, 2).alias(echo.names[0])
+            )
+            rows = rows.join(both, on=keys, how="left", maintain_order="left")
+            is_seen = pl.col(echo.names[0]).is_not_null()
+            rows = rows.with_columns(pl.col(echo.names[0]).fill_null(0.0), is_seen.cast(pl.Int8).alias(echo.names[1]))
+        return rows
+
+    def _check_rule(self, past: pl.DataFrame) -> None:
+        if (rule := self.task.zero_when) is None:
+            return
+        broken = past.filter(rule.holds() & (pl.col(self.target) != 0)).head(1)
+        if broken.height:
+            series, time = broken[self.id][0], str(broken[self.time][0])
+            problem = f"{rule.column} is {rule.equals} but the target is not 0"
+            raise DataError(problem, "leave zero_when out of the task", series=series, time=time)
+
+    def _with_neighbours(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Beside each row what is known of rows before and after; where there is none, of those a season before."""
+        step, keys = self.dates[1] - self.dates[0], [self.id, self.time]
+        for part in self.task.neighbours:
+            for name, offset in zip(part.names, part.offsets, strict=True):
+                for place in (offset, offset - self.task.season):
+                    moved = rows.select(self.id, pl.col(self.time) - place * step, pl.col(part.column).alias(" there"))
+                    rows = rows.join(moved, on=keys, how="left", maintain_order="left")
+                    before = pl.col(name) if name in rows.columns else pl.lit(None)
+                    rows = rows.with_columns(pl.coalesce(before, " there").alias(name)).drop(" there")
+                rows = rows.with_columns(pl.col(name).fill_null(pl.col(part.column)))
+        return rows
+
+    def without_gaps(self, known: pl.DataFrame, cutoff: dt.datetime) -> pl.DataFrame:
+        """To forecast from: rows before a gap moved up towards its end, so that recent history is what was last seen.
+
+        They move by multiples of `close_gaps`, to keep weekdays and the rhythm of promotions.
+        """
+        if (unit := self.task.close_gaps) is None:
+            return known
+        step = self.dates[1] - self.dates[0]
+        missing = ((pl.col(self.time).shift(-1) - pl.col(self.time)) / step).over(self.id).fill_null(1) - 1
+        moves = (missing // unit * unit).cum_sum(reverse=True).over(self.id)
+        moves = pl.when(pl.col(self.time) <= cutoff).then(moves).otherwise(0).cast(pl.Int64)
+        return known.with_columns(pl.col(self.time) + moves * step)

@@ -1,0 +1,174 @@
+"""Draws the pictures of docs/evidence.md from the records in lab/results/: .venv/bin/python lab/pictures/evidence.py"""
+
+import json
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+RESULTS, TASK = DOCS.parent / "lab/results", DOCS.parent / "lab/experiments/tasks/rossmann_1D.toml"
+INK, FAINT, GRID = "#334155", "#94a3b8", "#e2e8f0"
+OURS, HERE, PUBLISHED = "#2563eb", "#0f766e", "#94a3b8"
+COLOURS = {
+    "mqt": "#2563eb",
+    "mqt-mean": "#1e3a8a",
+    "mqt-nods": "#7c3aed",
+    "mqt-all": "#db2777",
+    "mqrnn": "#b45309",
+    "mqcnn": "#334155",
+    "mqcnn-mean": "#64748b",
+    "tft": "#0f766e",
+}
+NAMES = {
+    "mqt": "MQT",
+    "mqt-mean": "mean of MQTs",
+    "mqt-nods": "NoDS",
+    "mqt-all": "All",
+    "mqrnn": "MQ-RNN",
+    "mqcnn": "MQ-CNN",
+    "mqcnn-mean": "mean of MQ-CNNs",
+    "tft": "TFT",
+}
+STUDIES = {"rossmann-ablation": "Rossmann", "frat": "frat", "m5": "M5", "eia": "EIA"}
+BOARD = {
+    "mqt-and-lightgbm": ("MQTransformer and LightGBM", OURS),
+    "mqt-context-mean-of-2": ("MQTransformer, mean of two", OURS),
+    "mqt": ("MQTransformer, one network", OURS),
+    "mqcnn": ("MQ-CNN", OURS),
+    "lightgbm": ("LightGBM with lags", HERE),
+    "tft": ("TFT", HERE),
+}
+LOSSES = {"rossmann-ablation": (0.08, 0.1, 0.12, 0.14), "frat": (0.31, 0.32, 0.33)}  # marks of the axes
+BUDGETS = ("", "-1min")
+FALLBACKS = ("TFT", "DeepAR")  # published, and the same as the naive forecast
+
+
+class Drawing:
+    """SVG elements as text."""
+
+    def __init__(self, width: int, height: int, label: str):
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+            f'font-size="12" role="img" aria-label="{label}">',
+            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        ]
+
+    def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0) -> None:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
+
+    def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>')
+
+    def dot(self, x: float, y: float, colour: str, size: float = 5) -> None:
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>')
+
+    def text(self, x: float, y: float, text: str, colour: str = INK, anchor: str = "start") -> None:
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{text}</text>')
+
+    def svg(self) -> str:
+        return "\n".join([*self.parts, "</svg>"]) + "\n"
+
+
+class Axes:
+    """A panel of a drawing: values to pixels, with their grid."""
+
+    def __init__(self, drawing: Drawing, box: tuple[float, ...], x: tuple, y: tuple, log_x: bool = False):
+        self.drawing, self.box, self.ends_x, self.ends_y, self.log_x = drawing, box, x, y, log_x
+
+    def x(self, value: float) -> float:
+        low, high, value = (math.log(v) if self.log_x else v for v in (*self.ends_x, value))
+        return self.box[0] + (min(max(value, low), high) - low) / (high - low) * self.box[2]
+
+    def y(self, value: float) -> float:
+        low, high = self.ends_y
+        return self.box[1] + self.box[3] - (min(max(value, low), high) - low) / (high - low) * self.box[3]
+
+    def grid(self, title: str, xs: dict[float, str], ys: dict[float, str]) -> None:
+        left, top, width, height = self.box
+        for value, label in ys.items():
+            self.drawing.line([(left, self.y(value)), (left + width, self.y(value))], GRID)
+            self.drawing.text(left - 6, self.y(value) + 4, label, FAINT, "end")
+        for value, label in xs.items():
+            self.drawing.line([(self.x(value), top), (self.x(value), top + height)], GRID)
+            self.drawing.text(self.x(value), top + height + 16, label, FAINT, "middle")
+        self.drawing.text(left, top - 10, title)
+
+
+def read(name: str) -> dict:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def kind(model: str) -> str:
+    """The name of a system in the pictures."""
+    one, mean, _ = model.partition("-mean-of-")
+    return f"{one}-mean" if mean else one
+
+
+def leaderboard() -> str:
+    """SQL on rossmann_1D: ours, peers trained here, and what is published."""
+    published = tomllib.loads(TASK.read_text(encoding="utf-8"))["published"]
+    rows = [(name, scores["SQL"], PUBLISHED) for name, scores in published.items() if name not in FALLBACKS]
+    for name, (said, colour) in BOARD.items():
+        rows.append((said, read(f"rossmann_1D-{name}-0")["metrics"]["SQL"], colour))
+    rows.sort(key=lambda row: row[1])
+    drawing = Drawing(900, 26 * len(rows) + 46, "SQL of forecasters on rossmann_1D")
+    for place, (name, score, colour) in enumerate(rows):
+        y = 12 + 26 * place
+        drawing.text(232, y + 13, name, INK, "end")
+        drawing.bar(240, y, 560 * score, 18, colour)
+        drawing.text(246 + 560 * score, y + 13, f"{score:.4f}")
+    legend = (("mqcast", OURS), ("others, trained here", HERE), ("published", PUBLISHED))
+    for place, (name, colour) in enumerate(legend):
+        drawing.bar(240 + 170 * place, 26 * len(rows) + 20, 12, 12, colour)
+        drawing.text(258 + 170 * place, 26 * len(rows) + 31, name)
+    return drawing.svg()
+
+
+def trade_off() -> str:
+    """Loss and excess volatility at P50, relative to MQ-CNN."""
+    drawing = Drawing(900, 330, "Loss and excess volatility relative to MQ-CNN")
+    for place, (study, title) in enumerate(STUDIES.items()):
+        tables = read(f"{study}-tables-0")
+        medians = [row for row in tables["relative"] if row["level"] == 0.5]
+        losses = {row["model"]: row["relative"] for row in medians if row["dimension"] == "Overall"}
+        moves = {row["model"]: abs(row["excess"]) for row in tables["volatility, equal weights"] if row["level"] == 0.5}
+        axes = Axes(drawing, (52 + 216 * place, 40, 176, 190), (0.75, 1.15), (0, 1.1))
+        xs = {0.8: "0.8", 1.0: "1", 1.1: "1.1"}
+        axes.grid(title, xs, {0: "0", 0.5: "0.5", 1: "1"})
+        for model, loss in losses.items():
+            if kind(model) in COLOURS:
+                drawing.dot(axes.x(loss), axes.y(moves[model] / moves["mqcnn"]), COLOURS[kind(model)])
+    drawing.text(52, 272, "→ loss at P50 and ↑ excess volatility, relative to MQ-CNN; beyond an edge: at it")
+    for place, (model, name) in enumerate(NAMES.items()):
+        x, y = 58 + 210 * (place % 4), 295 + 20 * (place // 4)
+        drawing.dot(x, y - 4, COLOURS[model])
+        drawing.text(x + 10, y, name)
+    return drawing.svg()
+
+
+def budgets() -> str:
+    """Loss at P50 against the CPU-seconds of training."""
+    drawing = Drawing(900, 330, "Loss against CPU-seconds of training")
+    for place, (study, marks) in enumerate(LOSSES.items()):
+        ends = 0.99 * marks[0], 1.01 * marks[-1]
+        axes = Axes(drawing, (60 + 436 * place, 40, 340, 220), (40, 330), ends, log_x=True)
+        axes.grid(STUDIES[study], {s: f"{s}" for s in (50, 100, 200, 300)}, {mark: f"{mark:g}" for mark in marks})
+        for model in ("mqcnn", "tft", "mqt"):
+            records = [read(f"{study}{budget}-{model}-0") for budget in BUDGETS]
+            points = sorted((axes.x(one["cpu_seconds"]), axes.y(one["metrics"]["P50"])) for one in records)
+            drawing.line(points, COLOURS[model], 2)
+            for x, y in points:
+                drawing.dot(x, y, COLOURS[model], 3.5)
+            drawing.text(points[-1][0] + 8, points[-1][1] + 4, NAMES[model], COLOURS[model])
+    drawing.text(60, 306, "→ CPU-seconds of training (orders of magnitude)   ↑ quantile loss at P50, of demand")
+    return drawing.svg()
+
+
+PICTURES = {"evidence-leaderboard": leaderboard, "evidence-trade-off": trade_off, "evidence-budgets": budgets}
+
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (DOCS / f"{name}.svg").write_text(draw(), encoding="utf-8")

@@ -1,0 +1,49 @@
+"""Tables on their way out, in the library and the types of the user's own frame."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.source import open_source
+
+
+@dataclass(frozen=True)
+class FrameTypes:
+    """The library of a user's frame, and the types of its ids and dates."""
+
+    library: str = "polars"
+    id_type: str = "text"
+    time_type: str = "us"  # or "date", "ms", "ns"
+
+    @classmethod
+    def of(cls, frame: Any, id: str, time: str) -> "FrameTypes":
+        source = open_source(frame)
+        try:
+            kind = nw.from_native(frame).implementation
+            library = "pandas" if kind.is_pandas_like() else "pyarrow" if kind.is_pyarrow() else "polars"
+        except TypeError:
+            library = "polars"
+        id_type, time_type = (source.type_of(name) if name in source.names else pa.null() for name in (id, time))
+        plain = id_type.value_type if pa.types.is_dictionary(id_type) else id_type
+        unit = "date" if pa.types.is_date(time_type) else getattr(time_type, "unit", "us")
+        return cls(library, "integer" if pa.types.is_integer(plain) else "text", {"s": "ms"}.get(unit, unit))
+
+    def facts(self) -> dict[str, str]:
+        return asdict(self)
+
+    def to_native(self, table: pl.DataFrame, id: str | None = None) -> Any:
+        """The table with ids and dates of the user's types, in the user's library."""
+        dates = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
+        if dates and self.time_type == "date" and self.library != "pandas":
+            table = table.with_columns(pl.col(dates).cast(pl.Date))
+        elif dates:
+            unit: Any = self.time_type if self.time_type in ("ms", "us", "ns") else "us"
+            table = table.with_columns(pl.col(dates).dt.cast_time_unit(unit))
+        if self.id_type == "integer" and id in table.columns:
+            table = table.with_columns(pl.col(id).cast(pl.Int64))
+        if self.library == "pandas":
+            return table.to_pandas()
+        return table.to_arrow() if self.library == "pyarrow" else table

@@ -1,0 +1,125 @@
+"""The decoder: the global branch m_G, which gives the contexts, and the local branch m_L, which gives the quantiles."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mqcast.config import ModelConfig
+from mqcast.nn.attention import Block, Codes, HorizonAttention, Maps
+from mqcast.nn.draws import Linear
+from mqcast.nn.grid import Grid
+from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
+
+Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
+
+
+class AttentionContexts(nn.Module):
+    """m_G of MQTransformer: c_{t,h} = HSAttention(h_{:t}, r);  c^a_t = FFN(h_t, r)."""
+
+    def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
+        super().__init__()
+        now = (*hidden, *position)
+        self.cell = HorizonAttention(config, hidden, position)
+        self.block = Block(config, self.cell.dim, now, position, ())
+        self.whole_future = config.agnostic_context == "future"
+        self.future = FutureLinear(position, horizon, config.head_dim, RELU) if position and self.whole_future else None
+        self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim, gain=RELU)
+        self.dropout = Dropout(config.dropout)
+        self.dims = (self.block.dim, config.head_dim)
+
+    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
+        m = min(grid.num_made, codes.num_steps)
+        specific = self.block(self.cell(codes, grid, maps, self.block.map), codes, (), grid)
+        return specific, self.agnostic_context(codes, m)
+
+    def agnostic_context(self, codes: Codes, num_made: int) -> Float[Tensor, "batch made agnostic"]:
+        agnostic = self.agnostic(codes.hidden_now(num_made) if self.whole_future else codes.now(num_made))
+        if self.future is not None:
+            agnostic = agnostic + self.future(codes.ahead(num_made))
+        return self.dropout(F.relu(agnostic))
+
+
+class DenseContexts(nn.Module):
+    """m_G of MQ-CNN and MQ-RNN: dense layers of h_t and of the flattened future of the covariates."""
+
+    def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
+        super().__init__()
+        a = config.head_dim
+        self.future = FutureLinear(position, horizon, a, RELU) if position else None
+        self.future_bias = zeros(a) if position else None
+        given = (*hidden, *[a] * bool(position))
+        self.specific = PerHorizonLinear(given, (), (), a, horizon, RELU)
+        self.agnostic = SplitLinear(given, a, gain=RELU)
+        self.dropout = Dropout(config.dropout)
+        self.dims = (a, a)
+
+    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
+        given: Parts = codes.hidden_now(grid.num_fcts)
+        if self.future is not None:
+            given = (*given, F.relu(self.future(codes.ahead(grid.num_fcts)) + self.future_bias))
+        specific = F.relu(self.specific(given, (), (), grid))
+        return specific, self.dropout(F.relu(self.agnostic(given)))
+
+
+def fading(horizon: int) -> Float[Tensor, "horizon pace"]:
+    """e^(−(h−1)/τ) at each horizon h, for τ = 1, 4, 16, … below 2·H: what is left of the last step, by pace."""
+    paces = [4.0**k for k in range(horizon) if 4**k < 2 * horizon]
+    return (-torch.arange(horizon)[:, None] / torch.tensor(paces)).exp()
+
+
+class LocalMLP(nn.Module):
+    """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
+
+    With a horizon code the hidden layer has a bias for each horizon, so that widths can grow with the lead even where
+    positions do not tell it. Where contexts come from attention it also reads h¹_t, by W^h = Σ_τ e^(−(h−1)/τ) W_τ: what
+    was sold last is worth much tomorrow and little in a month. MQ-CNN's dense contexts have weights of each horizon's
+    own; those of neighbouring horizons differ by chance as well, and forecasts move for nothing.
+    """
+
+    fading: Tensor
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        agnostic: int,
+        position: Sequence[int],
+        own: Sequence[int],
+        horizon: int,
+        hidden: Sequence[int],
+    ):
+        super().__init__()
+        a, coded = config.head_dim, config.horizon_code
+        self.hidden = HorizonLinear((agnostic,), position, own, a, RELU)
+        self.horizon_code = zeros(horizon, 1, a) if coded else None
+        self.register_buffer("fading", fading(horizon), persistent=False)
+        reads = coded and config.has_attention
+        self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
+        self.out = Linear(a, len(config.quantiles))
+        self.monotone = config.head == "monotone"
+
+    def ignore_at_first(self, num_channels: int) -> None:
+        """Start without the last channels of `own`: the network begins as the one that lacks them, and adds to it."""
+        assert self.hidden.own is not None
+        with torch.no_grad():
+            self.hidden.own.weight[:, -num_channels:] = 0
+
+    def forward(
+        self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, codes: Codes, grid: Grid
+    ) -> Float[Tensor, "batch p q quantile"]:
+        code, read = self.horizon_code, None
+        if code is not None and self.horizon_read is not None:
+            hidden_now = codes.hidden_now(agnostic.shape[1])[0]
+            weight = (self.fading @ self.horizon_read.flatten(1)).view(code.numel(), -1)
+            read = F.linear(hidden_now, weight, code.flatten()).unflatten(-1, (grid.horizon, -1))
+        hidden = self.hidden((agnostic,), codes.plain_ahead(grid.num_fcts), own, grid, read)
+        if code is not None and read is None:
+            hidden = hidden.add_(grid.of_horizons(code))
+        return self.quantiles(self.out(F.relu(hidden, inplace=True)))
+
+    def quantiles(self, raw: Float[Tensor, "*cells quantile"]) -> Float[Tensor, "*cells quantile"]:
+        if not self.monotone:
+            return raw
+        return torch.cat((raw[..., :1], F.softplus(raw[..., 1:])), dim=-1).cumsum(dim=-1)

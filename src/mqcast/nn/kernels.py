@@ -1,0 +1,280 @@
+"""Compiled kernels for a CPU: kernels.c, built as the package is installed where there is a C compiler.
+
+They compute what encoder.py, alignment.py, attention.py and decoder.py do, in less time; without them, or on another
+device, those run. `status()` says which it is, and why.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from mqcast.errors import KernelError
+from mqcast.nn import library
+from mqcast.nn.arguments import LANES, Kind, LayoutError, kinds_of
+
+OFF = "MQCAST_KERNELS"  # in the environment: "off" for plain PyTorch
+COMPILED = "compiled"  # the status of kernels that are there
+
+
+@dataclass(frozen=True)
+class Kernels:
+    functions: ctypes.CDLL
+    kinds: dict[str, Kind]
+
+
+@cache
+def _kernels() -> tuple[Kernels | None, str]:
+    """The kernels, or None, and what there is to say of them."""
+    if os.environ.get(OFF, "").lower() == "off":
+        return None, f"plain PyTorch: {OFF}=off"
+    try:
+        found = library.load(library.FOLDER)
+        return Kernels(found, kinds_of(found)), COMPILED
+    except library.RefusedError as why:
+        return None, f"plain PyTorch: {why}"
+    except LayoutError as why:
+        return None, f"plain PyTorch: the kernels do not fit this version of mqcast: {why}; {library.AGAIN}"
+
+
+def status() -> str:
+    return _kernels()[1]
+
+
+def can_take(parts: Iterable[Tensor]) -> bool:
+    """Are there kernels, and for tensors such as these? Nothing at all is left to PyTorch."""
+    return (
+        _kernels()[0] is not None
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and all(part.is_cpu and part.dtype == torch.float32 and part.numel() > 0 for part in parts)
+    )
+
+
+def _call(function: str, kind: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> None:
+    kernels, why = _kernels()
+    if kernels is None:
+        raise KernelError(f"{function} is not there ({why})")
+    arguments = kernels.kinds[kind].arguments(function, sizes, tensors)
+    if getattr(kernels.functions, function)(ctypes.byref(arguments)):
+        raise MemoryError("no memory is left for the kernels; take a smaller micro-batch")
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """The tensor, or a copy if it is no plain run of memory that begins where a number may."""
+    x = x.resolve_neg().contiguous()
+    return x.clone() if x.data_ptr() % x.element_size() else x
+
+
+def _gradients(names: Iterable[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"d_{name}": torch.zeros_like(tensors[name]) for name in names}
+
+
+def stacked_convolutions(
+    x: Float[Tensor, "batch time channel"],
+    begun: Bool[Tensor, "batch time"],
+    weights: Sequence[Float[Tensor, "taps channel"]],
+    biases: Sequence[Float[Tensor, " channel"]],
+    dilations: Sequence[int],
+) -> Float[Tensor, "batch time channel"]:
+    """ReLU(W_0 x_{t−dilation} + W_1 x_t + b), one layer upon the other; of each series from its first step on."""
+    if min(dilations) < 0:
+        raise KernelError(f"dilations of {tuple(dilations)} look ahead; they must be 0 or more")
+    steps = torch.tensor([min(dilation, x.shape[1]) for dilation in dilations])  # farther back there is nothing
+    return _Stack.apply(_laid_out(begun), steps, _laid_out(x), *weights, *biases)  # type: ignore[no-any-return]
+
+
+class _Stack(Function):
+    @staticmethod
+    def forward(ctx: Any, begun: Tensor, dilations: Tensor, x: Tensor, *parameters: Tensor) -> Tensor:
+        batch, steps, channels = x.shape
+        layers = len(dilations)
+        ctx.sizes = {"batch": batch, "steps": steps, "channels": channels, "layers": layers}
+        weight = torch.stack(parameters[:layers]).view(layers, 2, channels, channels)
+        given = {"begun": begun, "dilations": dilations, "x": x, "weight": weight, "weight_T": weight.mT.contiguous()}
+        given |= {"bias": torch.stack(parameters[layers:]), "out": x.new_empty(layers, *x.shape)}
+        _call("stack_forward", "Stack", ctx.sizes, given)
+        ctx.names = tuple(given)
+        ctx.save_for_backward(*given.values())
+        return given["out"][-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+        gradients = _gradients(("weight_T", "bias"), given) | {"d_x": torch.empty_like(given["x"])}
+        _call("stack_backward", "Stack", ctx.sizes, given | gradients | {"d_out": _laid_out(d_out)})
+        weights = gradients["d_weight_T"].mT.flatten(1, 2)
+        return None, None, gradients["d_x"], *weights.unbind(), *gradients["d_bias"].unbind()
+
+
+def aligned_contexts(
+    now: Float[Tensor, "batch fct head"],
+    ahead: Float[Tensor, "_ target head"],
+    key: Float[Tensor, "batch time head"],
+    value: Float[Tensor, "batch time channel"],
+    begun: Bool[Tensor, "batch time"],
+    lookback: int,
+    wanted: int,
+) -> Float[Tensor, "batch fct horizon channel"]:
+    """Σ_s softmax_s(now_t·key_s + ahead_{t+h}·key_s) value_s, as `alignment.aligned_sums`.
+
+    Of creation times before the last `wanted`, only cells whose targets these have too; the others hold anything.
+    """
+    parts = (_laid_out(part) for part in (now, ahead, key, value))
+    lookback = min(lookback, key.shape[1] - 1)  # rooms are as wide
+    return _AlignedContexts.apply(_laid_out(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
+
+
+class _AlignedContexts(Function):
+    @staticmethod
+    def forward(ctx: Any, begun: Tensor, lookback: int, wanted: int, *parts: Tensor) -> Tensor:
+        now, ahead, key, value = parts
+        batch, made, heads = now.shape
+        horizon = ahead.shape[1] - made + 1
+        sizes = {"batch": batch, "steps": key.shape[1], "made": made, "wanted": wanted, "horizon": horizon}
+        sizes |= {"heads": heads, "channels": value.shape[-1], "lookback": lookback, "shared_ahead": len(ahead) == 1}
+        cells, norm = now.new_empty(batch, made, horizon, value.shape[-1]), now.new_empty(batch, made, horizon)
+        tensors = (begun, *parts, cells, norm)
+        _call("align_forward", "Align", sizes, _AlignedContexts.named(tensors))
+        ctx.sizes = sizes
+        ctx.save_for_backward(*tensors)
+        return cells
+
+    @staticmethod
+    def named(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+        return dict(zip(("begun", "now", "ahead", "key", "value", "cells", "norm"), tensors, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_cells: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        named = _AlignedContexts.named(ctx.saved_tensors)
+        gradients = _gradients(("now", "ahead", "key", "value"), named)
+        _call("align_backward", "Align", ctx.sizes, named | gradients | {"d_cells": _laid_out(d_cells)})
+        return None, None, None, *gradients.values()
+
+
+DIFFERENTIABLE = (
+    "attended", "block_now", "block_ahead", "block_gain", "block_shift", "local_now", "local_ahead", "read", "code",
+    "of_context", "out", "out_shift",
+)  # fmt: skip
+OF_FEEDBACK = (
+    "query_now", "query_ahead", "key_now", "value_shift", "again_now", "again_ahead", "again_gain", "again_shift",
+    "of_feedback",
+)  # fmt: skip
+WEIGHTS = ("of_context", "of_feedback", "out")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All that goes into forecasts once the past has been attended to; `parts` are named as in kernels.c.
+
+    Those of `OF_FEEDBACK` may be left out, as is the attention over earlier forecasts then. `of_context`, `of_feedback`
+    and `out` are the weights (out × in) of the maps of c, c̃ and the hidden layer.
+    """
+
+    begun: Bool[Tensor, "batch fct"]
+    kept: Float[Tensor, "batch fct channel"]  # dropout, as factors
+    kept_feedback: Float[Tensor, "batch fct channel"] | None
+    fading: Float[Tensor, "horizon pace"]
+    wanted: int  # creation times, the last ones
+    parts: dict[str, Tensor]
+
+    def quantiles(self) -> Float[Tensor, "batch horizon {self.wanted} quantile"]:
+        return _ForecastCells.apply(self.sizes(), *self._given())  # type: ignore[no-any-return]
+
+    def loss(
+        self,
+        targets: Float[Tensor, "batch horizon {self.wanted}"],
+        is_scored: Bool[Tensor, "batch horizon {self.wanted}"],
+        levels: Float[Tensor, " quantile"],
+    ) -> Float[Tensor, ""]:
+        """`loss.quantile_loss` of the quantiles, which are thrown away, in one pass with its gradients."""
+        judged = {"targets": _laid_out(targets), "scored": _laid_out(is_scored), "level": _laid_out(levels)}
+        return _LossOfCells.apply(self.sizes(), judged, *self._given())  # type: ignore[no-any-return]
+
+    def _given(self) -> tuple[Any, ...]:
+        """Names, and their tensors."""
+        given = {"begun": self.begun, "kept": self.kept, "fading": self.fading}
+        given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
+        given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
+        return tuple(given), *(_laid_out(part) for part in given.values())
+
+    def sizes(self) -> dict[str, int]:
+        batch, known, horizon, channels = self.parts["attended"].shape
+        return {
+            "batch": batch,
+            "made": self.wanted + horizon - 1,
+            "known": known,
+            "horizon": horizon,
+            "heads": self.parts["code"].shape[1],
+            "channels": channels,
+            "levels": len(self.parts["out_shift"]),
+            "paces": self.fading.shape[1],
+            "shared_ahead": len(self.parts["block_ahead"]) == 1,
+            "feedback": "of_feedback" in self.parts,
+        }
+
+
+def _arguments(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    """The tensors as the kernel wants them: weights both ways round, as many outputs as a vector has lanes."""
+    found = dict(zip(names, tensors, strict=True))
+    found["out"] = F.pad(found["out"], (0, 0, 0, -len(found["out"]) % LANES))
+    for name in set(WEIGHTS) & found.keys():
+        found |= {f"{name}_T": found[name], name: found[name].T.contiguous()}
+    return found
+
+
+def _way_back(sizes: dict[str, int], names: Iterable[str], named: dict[str, Tensor]) -> list[Tensor | None]:
+    """Gradients of what `names` name."""
+    gradients = _gradients((name for name in (*DIFFERENTIABLE[1:], *OF_FEEDBACK) if name in named), named)
+    gradients["d_attended"] = torch.empty_like(named["attended"])
+    _call("cells_backward", "Cells", sizes, named | gradients)
+    for name in set(WEIGHTS) & named.keys():
+        gradients[f"d_{name}"] = gradients[f"d_{name}"].T
+    gradients["d_out"] = gradients["d_out"][: sizes["levels"]]
+    return [gradients.get(f"d_{name}") for name in names]
+
+
+class _ForecastCells(Function):
+    @staticmethod
+    def forward(ctx: Any, sizes: dict[str, int], names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+        wanted = sizes["made"] - sizes["horizon"] + 1
+        quantiles = tensors[1].new_empty(sizes["batch"], sizes["horizon"], wanted, sizes["levels"])
+        _call("cells_forward", "Cells", sizes, _arguments(names, tensors) | {"quantiles": quantiles})
+        ctx.sizes, ctx.names = sizes, names
+        ctx.save_for_backward(*tensors)
+        return quantiles
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_quantiles: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": _laid_out(d_quantiles)}
+        return None, None, *_way_back(ctx.sizes, ctx.names, given)
+
+
+class _LossOfCells(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, sizes: dict[str, int], judged: dict[str, Tensor], names: tuple[str, ...], *tensors: Tensor
+    ) -> Tensor:
+        loss = torch.zeros(1, dtype=torch.float64)
+        ctx.save_for_backward(*_way_back(sizes, names, _arguments(names, tensors) | judged | {"loss": loss}))
+        return loss[0].to(judged["targets"].dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        gradients = ctx.saved_tensors
+        if d_loss != 1:
+            gradients = [None if gradient is None else gradient * d_loss for gradient in gradients]
+        return None, None, None, *gradients

@@ -1,0 +1,7 @@
+"""Simulated demand whose true forecast distribution is known, to judge forecasters against truth."""
+
+from mqcast.simulate.counts import count_world
+from mqcast.simulate.lognormal import lognormal_world
+from mqcast.simulate.world import World
+
+__all__ = ["World", "count_world", "lognormal_world"]
