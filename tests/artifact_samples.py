@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from mqcast import Forecaster, Panel, Schema
-from mqcast.config import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.data.panel import pack
+from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 
 HORIZON, NUM_SERIES, NUM_WEEKS = 2, 4, 24
 SCHEMA = Schema(freq="W-SUN", known=("promo",), past=("visits",), static=("region",), kinds={"promo": "flag"})

@@ -3,8 +3,8 @@
 import pytest
 
 from mqcast import Schema
-from mqcast.config import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.errors import ConfigError, SchemaError
+from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 
 
 def test_settings_are_frozen():

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from mqcast import Panel, Schema, errors
-from mqcast.config import ModelConfig, TrainConfig
+from mqcast.settings import ModelConfig, TrainConfig
 
 LONG = "x" * 10_000
 ODD = "a\nb\tc\x00d\u202ee\u200bf\u2028g"

@@ -21,7 +21,6 @@ from sklearn.utils.estimator_checks import (
 )
 
 from mqcast import Forecaster, Panel, Schema
-from mqcast.config import RunConfig, WindowConfig
 from mqcast.defaults import settings_for
 from mqcast.errors import (
     ArtifactError,
@@ -33,6 +32,7 @@ from mqcast.errors import (
     NotFittedError,
     SeriesLeftOutWarning,
 )
+from mqcast.settings import RunConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
 
 HORIZON = 4

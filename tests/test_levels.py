@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcast import Forecaster, compare, errors, evaluate
-from mqcast.config import ModelConfig
 from mqcast.evaluation.tables import Names, read_forecasts
 from mqcast.levels import APART, are_levels, level_of, percentile, quantile_column
+from mqcast.settings import ModelConfig
 from mqcast.simulate import lognormal_world
 
 NEAR = (0.00001, 0.1234561, 0.1234562, 0.5, 0.9999999)

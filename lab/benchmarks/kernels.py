@@ -23,11 +23,11 @@ import torch
 from lab.benchmarks import harness
 from lab.benchmarks.pack import make_file
 from mqcast import Panel, Schema
-from mqcast.config import RunConfig
 from mqcast.forecast.predict import forecast
 from mqcast.launch import keep_pages
 from mqcast.nn import kernels
 from mqcast.run import Run
+from mqcast.settings import RunConfig
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
 

@@ -82,9 +82,9 @@ def read_and_train(folder: Path) -> None:
     from stand_in import StandIn
 
     from mqcast import Panel
-    from mqcast.config import ScalingConfig, WindowConfig
     from mqcast.data.batch import Assembler, load
     from mqcast.data.windows import WindowPlan
+    from mqcast.settings import ScalingConfig, WindowConfig
 
     clock = Clock()
     panel = Panel.open(folder)

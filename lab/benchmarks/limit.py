@@ -28,10 +28,10 @@ from lab.benchmarks import harness
 from lab.benchmarks.pack import make_file
 from lab.benchmarks.throughput_table import RECORD, write_table
 from mqcast import Panel, Schema
-from mqcast.config import ModelConfig, RunConfig, WindowConfig
 from mqcast.nn.decoder import fading
 from mqcast.nn.encoder import Encoder
 from mqcast.nn.position import LearnedPosition, doubling_dilations
+from mqcast.settings import ModelConfig, RunConfig, WindowConfig
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
 

@@ -24,9 +24,9 @@ import polars as pl
 
 from lab.benchmarks.harness import DATA, lock, write_record
 from mqcast import Panel, volatility
-from mqcast.config import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
 from mqcast.errors import EventReachWarning
 from mqcast.forecast.predict import forecast
+from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
 from mqcast.train.loop import fit
 from mqcast.train.records import read_metrics

@@ -87,9 +87,9 @@ def train(panel: Path, size: dict, epochs: int) -> dict:
 def draw(panel: str, size: str) -> None:
     """In a process of its own: draw an epoch of batches and say what the data side holds."""
     from mqcast import Panel
-    from mqcast.config import ScalingConfig, WindowConfig
     from mqcast.data.batch import Assembler, load
     from mqcast.data.windows import WindowPlan
+    from mqcast.settings import ScalingConfig, WindowConfig
 
     before = tree_anon_mb(os.getpid())
     config = WindowConfig(**window_of(json.loads(size)))

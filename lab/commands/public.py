@@ -30,11 +30,11 @@ from lab.experiments.public_runs import (
 )
 from lab.experiments.record import Record
 from mqcast.cli.app import AsJson, Device, Processes, console, in_processes, listening, progress
-from mqcast.config import nearest
 from mqcast.defaults import MODELS
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 from mqcast.levels import percentile
+from mqcast.settings import nearest
 
 NoForking = Annotated[
     bool, typer.Option("--no-forking", help="Train on 450,000 drawn blocks, one creation time each, as TFT does.")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
-from mqcast.config import nearest
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.errors import MissingColumnError, SourceError
+from mqcast.settings import nearest
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import torch
 
-from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first, is_worker
+from mqcast.settings import RunConfig
 from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
 from mqcast.train.records import Step, read_metrics

@@ -23,13 +23,13 @@ from lab.experiments.coordination import agreed, once, steps_within, total, trai
 from lab.experiments.record import Record
 from lab.experiments.scores import Grid, mean_scores
 from lab.experiments.task import Task, TaskData
-from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
 from mqcast.run import Run, exists
+from mqcast.settings import RunConfig
 from mqcast.train.loop import fit
 
 SEASONAL_NAIVE = "seasonal-naive"

@@ -1,8 +1,8 @@
 """The parameter table of the paper's private setting (tab:param-count), counted on the real networks."""
 
-from mqcast.config import ModelConfig
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig, ResearchConfig
 
 HORIZON = 52
 PAPER = {"mqt-nods": 909_000, "mqcnn": 917_000, "mqt": 925_000, "mqt-all": 2_820_000}
@@ -14,11 +14,8 @@ SETTING = ModelConfig(
     position_dilations=(1, 2, 4, 8, 16, 20),
     lookback=HORIZON,
     static_encoding="one_hot",
-    block="residual",
     context_dim=32,
-    horizon_code=False,
-    scale_inputs=False,
-    position_norm=False,
+    research=ResearchConfig(horizon_code=False, scale_inputs=False, position_norm=False),
 )
 FUTURE_CHANNELS = Inputs(global_numbers=4, known_numbers=4)
 

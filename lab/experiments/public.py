@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mqcast.config import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
+from mqcast.settings import (
+    ModelConfig,
+    ResearchConfig,
+    RunConfig,
+    ScalingConfig,
+    SplitConfig,
+    TrainConfig,
+    WindowConfig,
+)
 
 NUM_SAMPLES = 450_000  # blocks that TFT's code draws for training; the paper's run without forking
 LEVELS = (0.5, 0.9)
@@ -87,7 +95,7 @@ class PublicTask:
                 encoder_dilations=self.encoder_dilations,
                 position_dilations=self.position_dilations,
                 lookback=self.encoder_steps,
-                scale_inputs=False,
+                research=ResearchConfig(scale_inputs=False),
             ),
             train=TrainConfig(
                 seed=seed, learning_rate=self.learning_rate, max_steps=max_steps, max_minutes=max_minutes

@@ -21,7 +21,6 @@ import polars as pl
 from lab.experiments.public import AGGREGATIONS, LEVELS, PublicTask
 from lab.experiments.public_panels import Panels
 from lab.experiments.record import Record
-from mqcast.config import RunConfig, SearchConfig
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.windows import WindowPlan
 from mqcast.durable import claimed, put_in_place
@@ -29,6 +28,7 @@ from mqcast.errors import Interrupted
 from mqcast.evaluation import evaluate, loss_by_lead, volatility
 from mqcast.launch import is_first
 from mqcast.levels import quantile_column
+from mqcast.settings import RunConfig, SearchConfig
 
 MODEL_NAMES = {
     "mqt": "MQTransformer",

@@ -10,9 +10,9 @@ import polars as pl
 from pydantic import Field
 
 from lab.datasets.real import Loaded
-from mqcast.config import RunConfig, Settings
 from mqcast.errors import ConfigError
 from mqcast.evaluation.slices import Slice, peaks, promotions, ramp_down, short_horizons
+from mqcast.settings import RunConfig, Settings
 
 BUNDLED = Path(__file__).parent / "studies"
 NETWORKS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")

@@ -11,11 +11,11 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from lab.datasets.real import Loaded
-from mqcast.config import Settings, nearest
 from mqcast.data.axis import TimeAxis
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError, SourceError
 from mqcast.levels import quantile_column
+from mqcast.settings import Settings, nearest
 
 LOADERS = ("rossmann", "m5", "frat", "eia", "oxfordman")
 BUNDLED = Path(__file__).parent / "tasks"

@@ -12,9 +12,9 @@ import pyarrow.parquet  # noqa: F401
 from clock import BATCH, HISTORY, HORIZON, IDS, Clock
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
+from mqcast.settings import ScalingConfig, WindowConfig
 
 
 def draw(panel: Panel) -> Batch:

@@ -17,11 +17,11 @@ import polars as pl
 from versus import HIDDEN, HISTORY, HORIZON, LEVELS, THREADS, Gauge, backtest, options, report
 
 from mqcast import Panel, Schema
-from mqcast.config import RunConfig
 from mqcast.data.panel import pack
 from mqcast.forecast.predict import forecast
 from mqcast.launch import environments, keep_pages
 from mqcast.run import Run
+from mqcast.settings import RunConfig
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from mqcast import Panel
-from mqcast.config import ModelConfig, ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
 from mqcast.nn.attention import Maps
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig
 from mqcast.simulate import lognormal_world
 
 WIDTH, HEIGHT = 1000, 952

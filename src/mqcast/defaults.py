@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
-from mqcast.config import LARGEST_SEED, MOST_PERIODS, RunConfig, Settings, nearest
 from mqcast.data.frequency import DAY, season_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError, quoted
+from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig, Settings, nearest
 
 SEASONAL_NAIVE = "seasonal-naive"
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")

@@ -17,7 +17,6 @@ import polars as pl
 from mqcast import process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
 from mqcast.artifact import ArtifactFolder, Manifest, entry_of
-from mqcast.config import RunConfig, nearest
 from mqcast.data.export import Frames, frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.layout import Layout
@@ -32,6 +31,7 @@ from mqcast.errors import ArtifactError, ConfigError, DataError, Interrupted, No
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.levels import quantile_column
+from mqcast.settings import RunConfig, nearest
 from mqcast.version import __version__
 
 if TYPE_CHECKING:

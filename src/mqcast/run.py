@@ -24,7 +24,6 @@ import torch
 from safetensors import SafetensorError
 
 from mqcast.artifact import MANIFEST, ArtifactFolder, Manifest, add_files, entry_of
-from mqcast.config import RunConfig, Settings
 from mqcast.data.batch import Assembler
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
@@ -36,6 +35,7 @@ from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.nn import kernels
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import RunConfig, Settings
 from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 5

@@ -89,7 +89,7 @@ def trained(run: Run, panel: Panel, first: Any, last: Any) -> Trained:
         metrics=read_metrics(run.metrics) if run.metrics.exists() else (),
         config=config.to_toml(),
         facts=facts,
-        explain=explain if config.model.has_attention else None,
+        explain=explain if config.model.variant.has_attention else None,
         encodings=encodings(run, panel, first, last),
     )
 

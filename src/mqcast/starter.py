@@ -5,11 +5,11 @@ from typing import Any, get_args
 
 import polars as pl
 
-from mqcast.config import RunConfig, Settings
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.defaults import settings_for
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
+from mqcast.settings import RunConfig, Settings
 
 IDS = ("unique_id", "item_id", "series_id", "sku", "store", "item", "id", "ts_id")
 TIMES = ("ds", "date", "timestamp", "week", "time", "day", "month", "datetime")

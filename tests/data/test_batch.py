@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler, Batch, load
 from mqcast.data.windows import Splits, WindowPlan, as_time
 from mqcast.errors import ConfigError, EventReachWarning
+from mqcast.settings import ScalingConfig, WindowConfig
 
 FIRST = dt.datetime(2024, 1, 1)
 NUM_DAYS, HORIZON = 40, 5

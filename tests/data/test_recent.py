@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import FAR_INPUT, Assembler
 from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.recent import MANY, UNIT_SHARE, recent_level
 from mqcast.data.scaling import FAR, NumberScaler, TargetScaler
 from mqcast.data.windows import WindowPlan
+from mqcast.settings import ScalingConfig, WindowConfig
 
 TOLD_APART = ScalingConfig(by="recent", log1p=True, zeros="told_apart")
 FIRST = dt.datetime(2024, 1, 1)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig
 from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.windows import as_time
 from mqcast.errors import DataError
+from mqcast.settings import ScalingConfig
 
 FIRST = dt.datetime(2024, 1, 1)
 WAYS = [

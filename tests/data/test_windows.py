@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
-from mqcast.config import WindowConfig
 from mqcast.data.axis import TimeAxis
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import Frequency
 from mqcast.data.windows import Span, Splits, WindowPlan, as_time
 from mqcast.errors import ConfigError, DataError
+from mqcast.settings import WindowConfig
 
 
 def ragged_panel(lengths, starts, **schema) -> Panel:

@@ -13,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_world
 
 from mqcast import ConfigError, DataError, Panel
-from mqcast.config import ModelConfig
 from mqcast.data.windows import Span, WindowPlan
 from mqcast.durable import claimed
 from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError, SeriesLeftOutWarning
 from mqcast.forecast import predict
 from mqcast.forecast.predict import context_of, forecast
 from mqcast.run import Run
+from mqcast.settings import ModelConfig
 from mqcast.train.loop import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.EventReachWarning")

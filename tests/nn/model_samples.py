@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from mqcast import Panel, Schema
-from mqcast.config import ModelConfig, ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig
 
 FIRST = dt.datetime(2023, 12, 1)  # Christmas and New Year fall into the windows
 EPOCH = dt.datetime(1970, 1, 1)

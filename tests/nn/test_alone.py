@@ -60,7 +60,7 @@ def test_padding_before_the_first_row_changes_no_forecast(variant, by):
 def test_where_a_long_enough_window_starts_changes_no_forecast(variant):
     """Beyond what convolutions, look-back and earlier forecasts reach, nothing counts."""
     config = VARIANTS[variant].replace(encoder_dilations=(1, 2), lookback=2)
-    reached = 3 + 2 + max(HORIZON - 1, 2) + (2 if config.encoder_attention else 0)
+    reached = 3 + 2 + max(HORIZON - 1, 2) + (2 if config.research.encoder_attention else 0)
     network, windows, assemble = sample_network(config), sample_windows(), assembler()
     moved_by = NUM_STEPS - reached - 2
     early, late = (network(assemble(replace(windows, start=windows.start + by))) for by in (0, moved_by))

@@ -26,9 +26,9 @@ from model_samples import (
 from torch import Tensor
 
 from mqcast import Panel
-from mqcast.config import ScalingConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.nn.networks import Network
+from mqcast.settings import ScalingConfig
 
 NUM_PAIRS = 3000  # (series, t) tried for every kind of column, over all networks
 
@@ -126,7 +126,7 @@ def test_what_a_creation_time_may_not_see_never_changes_its_forecasts(kind):
             assert same_bits(after, before, begun), (variant, t)
             num_pairs += len(batch.series)
             # distances say nothing new where another event is nearer, but R steps later the event itself does
-            surely = t + 1 + (network.reach if kind == "events" and not config.has_attention else 0)
+            surely = t + 1 + (network.reach if kind == "events" and not config.variant.has_attention else 0)
             if surely < NUM_STEPS:
                 share = differing(before, after, slice(surely, None)).float().mean()
                 assert share > 0.5, f"{variant}: too few see what follows {t}"
@@ -153,7 +153,7 @@ def test_the_last_step_that_a_creation_time_may_see_does_change_its_forecasts(ki
     """So the test above looks exactly beside the edge, and would see a leak of one step."""
     for variant, config in VARIANTS.items():
         batch, network = sample_batch(), sample_network(config)
-        if kind == "events" and not config.has_attention:  # an event counts from afar if no other is nearer
+        if kind == "events" and not config.variant.has_attention:  # an event counts from afar if no other is nearer
             number, category = batch.global_number.clone(), batch.global_category.clone()
             number[..., list(network.inputs.global_flags)] = 0
             category[..., len(network.inputs.calendar) :] = 0

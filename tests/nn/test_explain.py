@@ -23,13 +23,13 @@ from model_samples import (
 from torch import Tensor
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import Maps
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ScalingConfig, WindowConfig
 
 WITH_ATTENTION = [variant for variant in VARIANTS if variant.startswith("mqt")]
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.nn import alignment, attention
 from mqcast.nn.attention import AllContextsAttention, Block, Codes, FeedbackAttention, HorizonAttention
@@ -18,6 +17,7 @@ from mqcast.nn.grid import Grid
 from mqcast.nn.layers import CategoryLinear, Embeddings, FutureLinear, SplitLinear
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig
 
 TINY = ModelConfig(hidden_dim=4, static_dim=3, encoder_dilations=(1, 2), lookback=2, dropout=0)
 NUM_DIRECTIONS = 4

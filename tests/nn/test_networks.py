@@ -30,7 +30,6 @@ from model_samples import (
 )
 
 from mqcast import Panel, Schema
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, UnseenCategoryWarning
@@ -39,6 +38,7 @@ from mqcast.nn.layers import CategoryLinear, Embeddings
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
 from mqcast.nn.position import doubling_dilations, nearness
+from mqcast.settings import ScalingConfig, WindowConfig
 
 
 def test_inputs_are_as_wide_as_a_panels_batches():
@@ -271,7 +271,7 @@ def test_a_network_needs_no_covariates_at_all(variant):
         assert parameter.grad.any(), name
     with torch.no_grad():
         assert distance(network(batch, 2), forecasts[:, :, -2:]) <= 1e-5
-    if network.config.has_attention:
+    if network.config.variant.has_attention:
         network.explain(batch)
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from model_samples import MODELS, NUM_STEPS, SMALL, sample_batch, sample_network
 
-from mqcast.config import ModelConfig
 from mqcast.errors import ConfigError
 from mqcast.nn.networks import Quantiles
+from mqcast.settings import ModelConfig
 
 FIVE = (0.05, 0.25, 0.5, 0.75, 0.95)
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.nn import attention, decoder, encoder, layers, networks, position
 from mqcast.nn.inputs import Inputs
+from mqcast.settings import ModelConfig
 
 Vector = np.ndarray
 Matrix = np.ndarray
@@ -131,7 +131,7 @@ class Series:
         batch, b = self.batch, self.b
         loc, scale, observed = batch.loc[b, t].item(), batch.scale[b, t].item(), batch.observed[b, t].item()
         x = [compressed((batch.values[b, t].item() - loc) / scale) if observed else 0.0, float(observed)]
-        if config.scale_inputs:
+        if config.research.scale_inputs:
             x += [math.asinh(loc / scale), math.log(scale)]
         x += batch.past_number[b, t].tolist()
         x += [float(observed) for observed in batch.past_observed[b, t].tolist()]
@@ -204,7 +204,7 @@ def local_position(learned: position.LearnedPosition, inputs: Inputs, span: int,
 
 def normed(config: ModelConfig, part: ByStep) -> ByStep:
     """Mean 0 and variance v / (v + 1/2) at each step, as a layer norm without weights has it whose ε is 1/2."""
-    if not config.position_norm:
+    if not config.research.position_norm:
         return part
     centred = {u: x - x.mean() for u, x in part.items()}
     return {u: x / np.sqrt((x**2).mean() + 0.5) for u, x in centred.items()}
@@ -388,7 +388,7 @@ def encode(network: networks.Network, series: Series, r: ByStep, plain: ByStep, 
     enc, config, inputs, begun = network.encoder, network.config, network.inputs, series.begun
     x = {t: join(series.covariates(t, enc, config, inputs), r[t]) for t in range(series.num_steps)}
     h1 = (recurrence if config.model == "mqrnn" else temporal_convolutions)(enc.temporal, config, x, begun)
-    if config.encoder_attention:
+    if config.research.encoder_attention:
         h1 = encoder_attention(enc.attention, config, h1, r, begun, random)
     has_static = inputs.static_numbers or inputs.static_categories
     h2 = static_code(enc.static, config, inputs, series) if has_static else np.zeros(0)
@@ -448,7 +448,7 @@ def feedback_attention(
     heads, attended, weights = cell.heads, {}, {}
     W_left, b_k = random.normal(size=(config.head_dim, len(codes.r[0]))), random.normal(size=config.head_dim)
     for h in range(1, codes.horizon + 1):
-        if config.feedback_heads == "shared":
+        if config.research.feedback_heads == "shared":
             W_q, b_q = full(heads.query)
             W_k, W_v, b_v = (array(x) for x in (heads.key.weight, heads.value.weight, heads.value.bias))
         else:  # W_q^h, W_k^h, W_v^h
@@ -498,7 +498,7 @@ def around(
     block: attention.Block, config: ModelConfig, codes: Codes, attended: ByForecast, *own: ByForecast
 ) -> ByForecast:
     """bare: the cell's output. residual: LayerNorm(W_o attended_{t,h} + W_r [h_t; r_t; r_{t+h}; own_{t,h}] + b)."""
-    if config.block == "bare":
+    if config.research.block == "bare":
         return attended
     W_r, b = full(block.residual)
     W_o = array(block.out.weight)
@@ -517,10 +517,10 @@ def agnostic_context(
 ) -> ByStep:
     """c^a_t = ReLU(W[h_t; r] + b), where r is [r_{t+1}; …; r_{t+H}], or r_t."""
     W, b, out = array(contexts.agnostic.weight), array(contexts.agnostic.bias), {}
-    if config.agnostic_context == "future" and len(codes.r[0]):
+    if config.research.agnostic_context == "future" and len(codes.r[0]):
         W = np.hstack((W, *np.moveaxis(array(contexts.future.weight), 2, 0)))
     for t in times:
-        r = codes.ahead(t) if config.agnostic_context == "future" else codes.r[t]
+        r = codes.ahead(t) if config.research.agnostic_context == "future" else codes.r[t]
         out[t] = relu(W @ join(codes.h(t), r) + b)
     return out
 
@@ -552,9 +552,9 @@ def local_mlp(
     for t in agnostic:
         for h in range(1, codes.horizon + 1):
             hidden = W @ join(agnostic[t], codes.plain[t + h], *(x[t, h] for x in own)) + b
-            if config.horizon_code:
+            if config.research.horizon_code:
                 hidden = hidden + array(local.horizon_code[h - 1, 0])
-            if config.horizon_code and config.has_attention:
+            if config.research.horizon_code and config.variant.has_attention:
                 for k, W_tau in enumerate(array(local.horizon_read)):
                     hidden = hidden + np.exp(-(h - 1) / 4**k) * (W_tau @ codes.h1[t])
             y = dense(local.out, relu(hidden))

@@ -11,11 +11,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.nn.attention import Codes
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig
 
 TOLERANCE = 1e-9
 CONFIG = ModelConfig(

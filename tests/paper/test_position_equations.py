@@ -6,10 +6,10 @@ import pytest
 import torch
 from strategies import CONFIG, NO_EVENTS, NO_KNOWN, Setting, assert_same, for_all_settings, randomise
 
-from mqcast.config import ModelConfig
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.layers import CategoryLinear
 from mqcast.nn.position import LearnedPosition, RawPosition, doubling_dilations
+from mqcast.settings import ModelConfig
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3,), (2, 4), (2, 1, 3)])

@@ -14,12 +14,12 @@ import torch
 from train_samples import CONFIG, HORIZON, MODEL, TRAIN, WINDOW, config, digest, sample_panel, sample_world
 
 from mqcast import ConfigError, Panel
-from mqcast.config import SplitConfig, TrainConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ArtifactError, Interrupted, TrainingError
 from mqcast.nn.loss import quantile_loss
 from mqcast.run import Run
+from mqcast.settings import SplitConfig, TrainConfig
 from mqcast.train import memory
 from mqcast.train.distributed import Ranks
 from mqcast.train.loop import Training, fit

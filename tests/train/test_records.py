@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from mqcast.config import ModelConfig, RunConfig, TrainConfig, WindowConfig
 from mqcast.errors import ConfigError
+from mqcast.settings import ModelConfig, RunConfig, TrainConfig, WindowConfig
 from mqcast.train.records import (
     Begin,
     Epoch,

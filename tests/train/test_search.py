@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from mqcast import Panel, pack
 from mqcast.cli import app
-from mqcast.config import PAPER_SPACE, ModelConfig, Range, RunConfig, SearchConfig, TrainConfig, WindowConfig
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
+from mqcast.settings import PAPER_SPACE, ModelConfig, Range, RunConfig, SearchConfig, TrainConfig, WindowConfig
 from mqcast.simulate import lognormal_world
 from mqcast.train import proposals, search
 from mqcast.train.loop import fit

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 
 from mqcast import Panel
-from mqcast.config import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import EventReachWarning, Interrupted
 from mqcast.launch import was_restarted
 from mqcast.run import Run
+from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
 from mqcast.train import checkpoint, loop
 from mqcast.train.records import Record, Step

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperGroup
 
-from mqcast.config import RunConfig
 from mqcast.data.panel import Panel
 from mqcast.defaults import settings_for
 from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
+from mqcast.settings import RunConfig
 from mqcast.version import __version__
 
 

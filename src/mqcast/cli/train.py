@@ -24,11 +24,11 @@ from mqcast.cli.app import (
     said_tables,
     tell,
 )
-from mqcast.config import SearchConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError
 from mqcast.launch import is_first, was_restarted
+from mqcast.settings import SearchConfig
 
 
 @app.command("fit")

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mqcast.config import ScalingConfig, WindowConfig
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import WindowPlan, Windows, as_time
 from mqcast.errors import ConfigError
+from mqcast.settings import ScalingConfig, WindowConfig
 
 MOST_LEARNT = 100.0  # times the largest value so far: more than will ever be published is as good as this
 FAR_INPUT = 8.0  # scales from the level beyond which the target is compressed as an input

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from mqcast.config import WindowConfig
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Windows
 from mqcast.errors import DataError
+from mqcast.settings import WindowConfig
 
 STEPS_AT_A_TIME = 2**22  # that are looked at for observations
 FCTS_AT_A_TIME = 2**12  # of all windows of a batch

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from mqcast.config import nearest
 from mqcast.data.axis import TimeAxis
 from mqcast.data.frequency import show_time
 from mqcast.data.parallel import ordered_map
@@ -32,6 +31,7 @@ from mqcast.errors import (
     SchemaError,
     UnseenCategoryWarning,
 )
+from mqcast.settings import nearest
 
 MOST_TIMES = 2_000_000
 

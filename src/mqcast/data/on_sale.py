@@ -4,9 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
-from mqcast.config import ScalingConfig
 from mqcast.data.panel import Panel
 from mqcast.data.recent import is_closed
+from mqcast.settings import ScalingConfig
 
 MOST_SERIES = 2_000  # looked at to say what was made of zeros
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from mqcast.arguments import path_of
-from mqcast.config import nearest
 from mqcast.data.calendar import Calendar, check_regions, occurring_holidays
 from mqcast.data.frequency import show_time
 from mqcast.data.ingest import read_frame
@@ -30,6 +29,7 @@ from mqcast.errors import (
     KnownValuesError,
     MqcastError,
 )
+from mqcast.settings import nearest
 
 MOST_COMPARED = 10_000  # ids, with one that is not there
 

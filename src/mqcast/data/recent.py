@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
-from mqcast.config import ScalingConfig
+from mqcast.settings import ScalingConfig
 
 MANY = 20.0  # where a series sells so many a step, a step without a sale is not for want of demand
 NO_KNEE = float(np.finfo(np.float32).max)

@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqcast.config import ScalingConfig
 from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import TargetReader
 from mqcast.data.panel import Panel
@@ -37,6 +36,7 @@ from mqcast.data.recent import NO_KNEE, recent_level
 from mqcast.data.schema import Role
 from mqcast.data.values import UNKNOWN
 from mqcast.errors import DataError
+from mqcast.settings import ScalingConfig
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from mqcast.config import Names, Settings, nearest
 from mqcast.data.frequency import Frequency
 from mqcast.errors import ColumnTypeError, ConfigError, MqcastError, SchemaError, quoted
 from mqcast.levels import level_of
+from mqcast.settings import Names, Settings, nearest
 
 Kind = Literal["number", "category", "flag"]
 Role = Literal["static", "past", "known", "events"]

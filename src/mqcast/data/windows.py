@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.config import WindowConfig
 from mqcast.data.axis import TimeAxis, utc_times, wall_times
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError, DataError, quoted
+from mqcast.settings import WindowConfig
 
 NUM_EPOCHS_AT_MOST = 2**31  # a random stream of its own, beside those of the epochs
 NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4

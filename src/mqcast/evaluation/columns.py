@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mqcast.config import nearest
 from mqcast.data.axis import TimeAxis, wall_times
 from mqcast.data.frequency import DAY, HOUR, Frequency, show_time
 from mqcast.data.schema import is_numeric, is_text, plain_type, words_for
@@ -24,6 +23,7 @@ from mqcast.errors import (
     TimeZoneError,
     quoted,
 )
+from mqcast.settings import nearest
 
 ISO_DATE = r"^\s*\d{4}-\d{2}-\d{2}(?:[ T].*)?$"
 FULLEST_GAPS = 0.25  # a grid with fewer of its steps among the dates is not the dates' own

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from mqcast.arguments import whole_number
-from mqcast.config import nearest
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
@@ -20,6 +19,7 @@ from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
 from mqcast.levels import percentile
+from mqcast.settings import nearest
 
 Rows = Literal["same", "common"]
 

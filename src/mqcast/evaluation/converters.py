@@ -14,11 +14,11 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from mqcast.config import nearest
 from mqcast.data.values import as_text
 from mqcast.errors import ColumnTypeError, ConfigError, DataError, EmptyFrameError, MissingColumnError, SchemaError
 from mqcast.evaluation.horizons import check_keys, forecast_frame, in_order
 from mqcast.levels import quantile_column
+from mqcast.settings import nearest
 
 _OF_A_LEVEL = re.compile(
     r"(?P<model>.+?)(?:-(?P<median>median)|-(?P<side>lo|hi)-(?P<width>[\d.]+)"

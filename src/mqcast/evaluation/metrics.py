@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from mqcast.arguments import names_of, whole_number
-from mqcast.config import nearest
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import season_of
 from mqcast.data.schema import Schema
@@ -30,6 +29,7 @@ from mqcast.evaluation.tables import (
     read_forecasts,
 )
 from mqcast.levels import quantile_column
+from mqcast.settings import nearest
 
 
 def evaluate(

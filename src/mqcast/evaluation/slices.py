@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.config import nearest
 from mqcast.data.frequency import DAY
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
@@ -35,6 +34,7 @@ from mqcast.evaluation.columns import (
     times_of,
 )
 from mqcast.evaluation.tables import Forecasts, Keyed, Names, read_actuals
+from mqcast.settings import nearest
 
 OVERALL = "Overall"
 

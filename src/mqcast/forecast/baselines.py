@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
-from mqcast.config import WindowConfig
 from mqcast.data.frequency import season_of
 from mqcast.data.panel import Panel
 from mqcast.errors import SeriesLeftOutWarning
 from mqcast.forecast.limits import within_limits
 from mqcast.forecast.predict import plan_cutoffs, rows_frame
+from mqcast.settings import WindowConfig
 
 CHUNK_ROWS = 2**20
 SEASONS_BACK = 4  # beyond the last, where that one was not observed

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqcast.artifact import ArtifactFolder
-from mqcast.config import ModelConfig, WindowConfig
 from mqcast.data.batch import Assembler
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import show_time
@@ -34,6 +33,7 @@ from mqcast.levels import quantile_column
 from mqcast.nn.networks import Network
 from mqcast.nn.position import reach_of
 from mqcast.run import Run
+from mqcast.settings import ModelConfig, WindowConfig
 from mqcast.train.distributed import joined
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
@@ -133,7 +133,7 @@ def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, sil
     remembers without end: it gets as much as it had in training.)
     """
     trained, model = run.config.window, run.config.model
-    history = max(context_of(model, trained.horizon), trained.num_steps if model.model == "mqrnn" else 1)
+    history = max(context_of(model, trained.horizon), trained.num_steps if model.variant.is_recurrent else 1)
     window = trained.replace(
         history=history, num_trajectories=None, aligned=True, min_history=1, batch_size=WINDOWS_AT_A_TIME
     )
@@ -173,7 +173,8 @@ def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:
 
 def context_of(model: ModelConfig, horizon: int) -> int:
     """Steps before a creation time that its forecast may depend on."""
-    return model.context(horizon) + (0 if model.has_attention else reach_of(model, horizon))  # to the last event
+    events = 0 if model.variant.has_attention else reach_of(model, horizon)  # as far as the last event
+    return model.context(horizon) + events
 
 
 def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from mqcast.config import ModelConfig
 from mqcast.nn.alignment import Logits, aligned_sums, may_look
 from mqcast.nn.grid import Grid
 from mqcast.nn.layers import HorizonDropout, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, between, uniform
+from mqcast.settings import ModelConfig
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
 LIKENESS = (1.6, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
@@ -255,7 +255,7 @@ class FeedbackAttention(nn.Module):
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], context: int, horizon: int):
         super().__init__()
         self.dim, now = config.head_dim, (*hidden, *position)
-        shared = config.feedback_heads == "shared"
+        shared = config.research.feedback_heads == "shared"
         self.heads = (
             SharedHeads(now, position, context, self.dim)
             if shared
@@ -355,7 +355,7 @@ class Block(nn.Module):
         self, config: ModelConfig, head_dim: int, now: Sequence[int], ahead: Sequence[int], own: Sequence[int]
     ):
         super().__init__()
-        residual = config.block == "residual"
+        residual = config.research.block == "residual"
         self.dim = config.context_dim if residual else head_dim
         self.dropout = HorizonDropout(config.dropout)
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None

@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mqcast.config import ModelConfig
 from mqcast.nn.attention import Block, Codes, HorizonAttention, Maps
 from mqcast.nn.draws import Linear
 from mqcast.nn.grid import Grid
 from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
+from mqcast.settings import ModelConfig
 
 Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
 
@@ -24,7 +24,7 @@ class AttentionContexts(nn.Module):
         now = (*hidden, *position)
         self.cell = HorizonAttention(config, hidden, position)
         self.block = Block(config, self.cell.dim, now, position, ())
-        self.whole_future = config.agnostic_context == "future"
+        self.whole_future = config.research.agnostic_context == "future"
         self.future = FutureLinear(position, horizon, config.head_dim, RELU) if position and self.whole_future else None
         self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim, gain=RELU)
         self.dropout = Dropout(config.dropout)
@@ -91,11 +91,11 @@ class LocalMLP(nn.Module):
         hidden: Sequence[int],
     ):
         super().__init__()
-        a, coded = config.head_dim, config.horizon_code
+        a, coded = config.head_dim, config.research.horizon_code
         self.hidden = HorizonLinear((agnostic,), position, own, a, RELU)
         self.horizon_code = zeros(horizon, 1, a) if coded else None
         self.register_buffer("fading", fading(horizon), persistent=False)
-        reads = coded and config.has_attention
+        reads = coded and config.variant.has_attention
         self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
         self.out = Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.nn.alignment import may_look
 from mqcast.nn.attention import weighted
@@ -16,6 +15,7 @@ from mqcast.nn.draws import LSTM
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.kernels import LANES, can_take, stacked_convolutions
 from mqcast.nn.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
+from mqcast.settings import ModelConfig
 
 
 class TemporalConvolutions(nn.Module):
@@ -133,12 +133,12 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, inputs: Inputs, position: Sequence[int]):
         super().__init__()
         d = config.hidden_dim
-        self.scale_inputs = config.scale_inputs
+        self.scale_inputs = config.research.scale_inputs
         self.past = CategoryLinear(inputs.past_categories, d) if inputs.past_categories else None
-        series = 2 + 2 * inputs.past_numbers + 2 * config.scale_inputs
+        series = 2 + 2 * inputs.past_numbers + 2 * config.research.scale_inputs
         dims = (series, *[d] * (self.past is not None), *position)
-        self.temporal = Recurrence(config, dims) if config.model == "mqrnn" else TemporalConvolutions(config, dims)
-        self.attention = EncoderAttention(config, position) if config.encoder_attention else None
+        self.temporal = config.variant.part("encoder")(config, dims)
+        self.attention = EncoderAttention(config, position) if config.research.encoder_attention else None
         has_static = inputs.static_numbers or inputs.static_categories
         self.static = StaticEncoder(config, inputs) if has_static else None
         self.dims = (d, *[config.static_dim] * (self.static is not None))

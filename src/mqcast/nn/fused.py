@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mqcast.config import ModelConfig
 from mqcast.nn.attention import Block, Codes, FeedbackAttention, SharedHeads
 from mqcast.nn.decoder import AttentionContexts, LocalMLP
 from mqcast.nn.grid import Grid
 from mqcast.nn.kernels import COMPILED, LANES, Cells, aligned_contexts, can_take, status
 from mqcast.nn.layers import Parts
+from mqcast.settings import ModelConfig
 
 
 def is_served(config: ModelConfig, *parts: Tensor) -> bool:
@@ -27,9 +27,11 @@ def why_not_served(config: ModelConfig) -> str | None:
 
 
 def _is_of_their_kind(config: ModelConfig) -> bool:
+    parts = config.research
     return (
-        config.model in ("mqt", "mqt-nods")
-        and (config.block, config.feedback_heads, config.horizon_code) == ("residual", "shared", True)
+        config.variant.has_attention
+        and config.variant.feedback_reach == "horizon"
+        and (parts.block, parts.feedback_heads, parts.horizon_code) == ("residual", "shared", True)
         and config.head_dim % LANES == config.context_dim % LANES == 0
     )
 

@@ -1,7 +1,7 @@
 """How wide a network's inputs are: all that it needs to know of a panel. No torch."""
 
-from mqcast.config import Settings
 from mqcast.data.panel import Panel
+from mqcast.settings import Settings
 
 
 class Inputs(Settings):

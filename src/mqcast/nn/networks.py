@@ -17,11 +17,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import AllContextsAttention, Block, Codes, FeedbackAttention, Maps
-from mqcast.nn.decoder import AttentionContexts, DenseContexts, LocalMLP
+from mqcast.nn.decoder import AttentionContexts, LocalMLP
 from mqcast.nn.draws import drawing_from
 from mqcast.nn.encoder import Encoder
 from mqcast.nn.explanation import Explanation
@@ -31,7 +30,7 @@ from mqcast.nn.inputs import Inputs
 from mqcast.nn.kernels import Cells
 from mqcast.nn.layers import Dropout
 from mqcast.nn.loss import num_terms, quantile_loss
-from mqcast.nn.position import LearnedPosition, RawPosition
+from mqcast.settings import ModelConfig
 
 
 class Network(nn.Module):
@@ -44,13 +43,14 @@ class Network(nn.Module):
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give the number of steps ahead, at least 1")
         self.config, self.inputs, self.horizon = config, inputs, horizon
-        self.position = (LearnedPosition if config.has_attention else RawPosition)(config, inputs, horizon)
+        variant = config.variant
+        self.position = variant.part("position")(config, inputs, horizon)
         r = self.position.dims
         self.encoder = Encoder(config, inputs, r)
         h = self.encoder.dims
-        self.contexts = (AttentionContexts if config.has_attention else DenseContexts)(config, h, r, horizon)
+        self.contexts = variant.part("contexts")(config, h, r, horizon)
         context, agnostic = self.contexts.dims
-        cell = {"mqt": FeedbackAttention, "mqt-all": AllContextsAttention}.get(config.model)
+        cell = variant.part("feedback")
         self.feedback = cell(config, h, r, context, horizon) if cell else None
         self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
         own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
@@ -123,8 +123,8 @@ class Network(nn.Module):
 
     def _grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
         """Cells that get forecasts, and cells that get contexts; MQT-All needs contexts of the look-back as well."""
-        grid = Grid(self.horizon, num_fcts, by_target=self.config.model == "mqt")
-        if self.config.model != "mqt-all":
+        grid = Grid(self.horizon, num_fcts, by_target=isinstance(self.feedback, FeedbackAttention))
+        if not isinstance(self.feedback, AllContextsAttention):
             return grid, grid
         return grid, Grid(self.horizon, min(num_fcts + self.config.lookback, num_steps))
 
@@ -157,7 +157,7 @@ class Network(nn.Module):
     @torch.no_grad()
     def explain(self, batch: Batch, num_fcts: int | None = None) -> Explanation:
         """The attention weights behind the forecasts of `quantiles`, by step of the window."""
-        if not self.config.has_attention:
+        if not self.config.variant.has_attention:
             raise ConfigError(f"{self.config.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         maps = Maps()
         with evaluating(self):

@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mqcast.config import ModelConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.layers import RELU, CategoryLinear, Convolution, Dropout, Parts, SplitLinear
+from mqcast.settings import ModelConfig
 
 
 def doubling_dilations(total: int) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class LearnedPosition(nn.Module):
         dim = config.hidden_dim
         dilations = config.position_dilations
         dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
-        self.reach, self.norm = sum(dilations), config.position_norm
+        self.reach, self.norm = sum(dilations), config.research.position_norm
         self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim)
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]

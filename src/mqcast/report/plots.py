@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from mqcast.config import nearest
 from mqcast.data.frequency import show_time
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
@@ -24,6 +23,7 @@ from mqcast.report.explained import attention_figure, encodings_figure, revision
 from mqcast.report.figures import learning_curve
 from mqcast.report.sources import Sources, Trained
 from mqcast.report.summary import Findings, findings_of
+from mqcast.settings import nearest
 
 SHOWN_HISTORY = 110
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mqcast.config import nearest
 from mqcast.data.export import UNSEEN, Frames, frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
@@ -18,6 +17,7 @@ from mqcast.errors import ConfigError
 from mqcast.evaluation.slices import Slice, Slices, flattened, peaks, promotions, ramp_down, short_horizons, top_periods
 from mqcast.evaluation.tables import Actuals, Forecasts, Names, read_actuals, read_forecasts
 from mqcast.levels import quantile_column
+from mqcast.settings import nearest
 
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mqcast.config import RunConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import zeros_told_apart
@@ -31,6 +30,7 @@ from mqcast.nn.inputs import Inputs
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network, evaluating
 from mqcast.run import Run, exists
+from mqcast.settings import RunConfig
 from mqcast.train.checkpoint import Checkpoint, Checkpoints
 from mqcast.train.distributed import Ranks, joined
 from mqcast.train.memory import pick_micro_batch, require_memory

@@ -5,11 +5,11 @@ import os
 import torch
 from torch import Tensor
 
-from mqcast.config import ModelConfig, TrainConfig
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig, TrainConfig
 
 PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients and products on their way
 COPIES, WIDE = 5, 512  # weights, gradient, Adam's two, their average; narrower networks fit anywhere

@@ -6,8 +6,8 @@ import sys
 import torch
 
 from mqcast import process
-from mqcast.config import TrainConfig
 from mqcast.nn.networks import Network
+from mqcast.settings import TrainConfig
 
 
 def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.config import Range, SearchConfig
 from mqcast.durable import cannot_write
 from mqcast.errors import ArtifactError, ConfigError
+from mqcast.settings import Range, SearchConfig
 
 NUM_TRIALS = 20  # of Optuna, where nothing else is said
 NUM_UNPRUNED = 5  # trials that end before the first one can be pruned

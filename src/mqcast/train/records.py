@@ -20,9 +20,9 @@ from rich.progress import (
 )
 
 from mqcast.artifact import ArtifactFolder, open_to_append
-from mqcast.config import RunConfig
 from mqcast.durable import cannot_write
 from mqcast.errors import ConfigError
+from mqcast.settings import RunConfig
 
 logger = logging.getLogger("mqcast.train")
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from rich.table import Table
 
-from mqcast.config import Range, RunConfig, SearchConfig
 from mqcast.data.panel import Panel
 from mqcast.durable import claimed, write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
 from mqcast.run import Run, exists
+from mqcast.settings import Range, RunConfig, SearchConfig
 from mqcast.train.distributed import Ranks, joined
 from mqcast.train.loop import train
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals

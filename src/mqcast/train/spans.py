@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from mqcast.config import RunConfig
 from mqcast.data.frequency import show_time
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at, read_as
 from mqcast.data.windows import Span, as_time
 from mqcast.errors import ConfigError
+from mqcast.settings import RunConfig
 
 
 def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:

@@ -34,13 +34,13 @@ from lab.experiments.public_runs import (
     table_rows,
 )
 from lab.experiments.record import Record
-from mqcast.config import ScalingConfig, SearchConfig
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.panel import Panel, pack
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, DataError, Interrupted, MqcastError
 from mqcast.run import Run
+from mqcast.settings import ScalingConfig, SearchConfig
 from mqcast.train.records import Step
 from mqcast.train.spans import training_spans
 

@@ -1,0 +1,229 @@
+"""The tables of a run's settings; the paper's values where nothing else is said."""
+
+import datetime as dt
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from mqcast.levels import are_levels
+from mqcast.settings.base import Settings, nearest
+from mqcast.settings.family import FAMILY, Variant
+
+MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # beyond what any network is trained with
+LARGEST_SEED = 2**63 - 1
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
+
+
+class ScalingConfig(Settings):
+    """How the target is brought to a common scale; see `mqcast.data.scaling`."""
+
+    by: Literal["recent", "series", "global", "past", "past_mean", "none"] = "series"
+    log1p: bool = False
+    half_life: float = Field(default=4.0, gt=0, description="recent: rows after which an observation weighs half")
+    zeros: Literal["demand", "told_apart", "missing"] = Field(
+        default="demand",
+        description="told_apart: before a first sale not on sale yet, among large sales closed; missing: never demand",
+    )
+
+
+class WindowConfig(Settings):
+    """How a panel is cut into windows of many creation times."""
+
+    horizon: int = Field(ge=1, le=MOST_PERIODS, description="steps ahead, H")
+    history: int = Field(ge=1, le=MOST_PERIODS, description="steps of context before a window's first creation time")
+    num_fcts: int = Field(ge=1, le=MOST_PERIODS, description="creation times in one window")
+    batch_size: int = Field(default=32, ge=1, le=MOST_WINDOWS, description="windows in a batch, over all ranks")
+    min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
+    reach: int = Field(
+        default_factory=lambda given: given.get("horizon", 1) - 1,
+        ge=0,
+        le=MOST_PERIODS,
+        description="steps of calendar beyond both ends of a window, R; left out: horizon − 1",
+    )
+    aligned: bool = Field(default=True, description="windows of a batch share their dates")
+    partial_horizon: bool = Field(default=True, description="score creation times whose last targets are cut off")
+    num_trajectories: int | None = Field(
+        default=None,
+        ge=1,
+        description="without forking: how many (series, creation time) are drawn, once",
+    )
+
+    @model_validator(mode="after")
+    def _one_fct_if_drawn(self) -> Self:
+        if self.num_trajectories is not None and self.num_fcts != 1:
+            raise ValueError("trajectories are drawn one by one; use WindowConfig.without_forking(num_trajectories)")
+        return self
+
+    def without_forking(self, num_trajectories: int | None = None) -> Self:
+        """Windows of the same length that score their last creation time alone, drawn at random dates."""
+        return self.replace(history=self.num_steps - 1, num_fcts=1, aligned=False, num_trajectories=num_trajectories)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of input in a window, T."""
+        return self.history + self.num_fcts
+
+
+def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
+    if not are_levels(levels):
+        raise ValueError("give levels between 0 and 1, each once, in rising order, such as (0.1, 0.5, 0.9)")
+    return levels
+
+
+def _known_network(name: str) -> str:
+    if name not in FAMILY:
+        raise ValueError(f"there is no such network{nearest(name, list(FAMILY))}; there are {', '.join(FAMILY)}")
+    return name
+
+
+class ResearchConfig(Settings):
+    """Parts that experiments switch on and off; users have no reason to."""
+
+    block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
+    feedback_heads: Literal["shared", "per_horizon"] = Field(
+        default="shared", description="projections of the attention over earlier forecasts"
+    )
+    agnostic_context: Literal["future", "current"] = Field(
+        default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
+    )
+    encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
+    position_norm: bool = Field(
+        default=True, description="the encoder and attention see positions brought to unit size, at most"
+    )
+    horizon_code: bool = Field(
+        default=True, description="the output MLP has a bias for each horizon and, after attention, weights for h¹"
+    )
+    scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
+
+
+class ModelConfig(Settings):
+    """Which network, and its parts; see `mqcast.nn` and docs/paper.md."""
+
+    model: Annotated[str, AfterValidator(_known_network)] = "mqt"
+    quantiles: Annotated[tuple[float, ...], AfterValidator(_levels)] = (0.5, 0.9)
+    hidden_dim: int = Field(
+        default=32, ge=2, le=WIDEST, description="d_h: filters of every convolution, width of the contexts"
+    )
+    static_dim: int = Field(
+        default_factory=lambda given: 2 * given.get("hidden_dim", 1),
+        ge=1,
+        le=2 * WIDEST,
+        description="left out: 2·hidden_dim",
+    )
+    head_dim: int = Field(
+        default_factory=lambda given: given.get("hidden_dim", 2) // 2,
+        ge=1,
+        le=WIDEST,
+        description="left out: hidden_dim/2",
+    )
+    encoder_dilations: tuple[Dilation, ...] = Field(default=(1, 2, 4, 8, 16, 32), min_length=1, max_length=MOST_LAYERS)
+    position_dilations: tuple[Dilation, ...] | None = Field(
+        default=None, max_length=MOST_LAYERS, description="left out: doubling, and summing to horizon − 1"
+    )
+    lookback: int = Field(
+        default=52, ge=0, le=MOST_PERIODS, description="L: steps before t that the attention blocks reach back to"
+    )
+    dropout: float = Field(default=0.15, ge=0, lt=1)
+    static_encoding: Literal["embedding", "one_hot"] = "embedding"
+    context_dim: int = Field(
+        default_factory=lambda given: given.get("head_dim", 1),
+        ge=1,
+        le=WIDEST,
+        description="width of the contexts in residual blocks; left out: head_dim",
+    )
+    head: Literal["free", "monotone"] = Field(
+        default="free", description="monotone: quantiles that cannot cross; free: rearranged when published"
+    )
+
+    research: ResearchConfig = ResearchConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _research_in_its_table(cls, values: Any) -> Any:
+        """Its settings stood among the others once; written so, they are still understood."""
+        if not isinstance(values, dict) or not (moved := values.keys() & ResearchConfig.model_fields.keys()):
+            return values
+        table = values.get("research", {})
+        table = table.model_dump(exclude_unset=True) if isinstance(table, ResearchConfig) else table
+        rest = {name: value for name, value in values.items() if name not in moved}
+        return rest | {"research": {**table, **{name: values[name] for name in moved}}}
+
+    @property
+    def variant(self) -> Variant:
+        """The parts that the network is made of."""
+        return FAMILY[self.model]
+
+    def context(self, horizon: int) -> int:
+        """Steps before a creation time that its forecast looks at, all contexts and their keys included."""
+        encoder = sum(self.encoder_dilations) + (self.lookback if self.research.encoder_attention else 0)
+        if not self.variant.has_attention:
+            return encoder
+        feedback = {"horizon": horizon - 1, "lookback": self.lookback}[self.variant.feedback_reach]
+        return encoder + self.lookback + (feedback if self.variant.feedback else 0)
+
+
+class SplitConfig(Settings):
+    """Last target dates of training and of validation, such as "2024-06-30"."""
+
+    train_until: dt.datetime | dt.date | None = Field(
+        default=None, description="left out: one horizon before valid_until, or valid_until if nothing is validated"
+    )
+    valid_until: dt.datetime | dt.date | None = Field(default=None, description="left out: the panel's end")
+
+
+class TrainConfig(Settings):
+    """How a network is trained; Adam's settings, epochs and patience are the paper's."""
+
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    alignment_rate: float = Field(
+        default=0.2,
+        gt=0,
+        description="rate of the queries and keys of the decoder's attention, relative to the others",
+    )
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; None: any")
+    schedule: Literal["constant", "cosine"] = Field(
+        default="constant", description="cosine: falls to zero over max_epochs, or max_steps"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps over which the rate rises from zero")
+    average: float | None = Field(default=None, gt=0, lt=1, description="decay of a moving average of the weights")
+    max_epochs: int = Field(default=100, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    max_minutes: float | None = Field(default=None, gt=0)
+    patience: int | None = Field(
+        default=5, ge=1, description="epochs without gain before stopping with the best weights; None: final weights"
+    )
+    min_gain: float = Field(default=0.0, ge=0, description="least fall of the validation loss that is a gain")
+    micro_batch: int | None = Field(default=None, ge=1, description="windows at a time; None: as memory allows")
+    memory_gib: float = Field(default=4.0, gt=0, description="what one step of one process may take")
+    num_threads: int = Field(
+        default=1, ge=1, le=1024, description="of each process; a process a core is faster than threads"
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="auto: bfloat16 autocast on accelerators that have it"
+    )
+    compile: bool = Field(default=False, description="run the network through torch.compile")
+    checkpoint_minutes: float = Field(default=10.0, ge=0, description="time between saves; also saved at epochs' ends")
+    log_every: int = Field(default=10, ge=1, description="steps between lines of metrics.jsonl")
+
+
+class RunConfig(Settings):
+    """All settings of one run: a table each in its TOML file."""
+
+    window: WindowConfig
+    split: SplitConfig = SplitConfig()
+    scaling: ScalingConfig = ScalingConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+
+    def with_whole_context(self) -> Self:
+        """Windows that begin no later than their first forecast looks back, through contexts and keys.
+
+        So it is in forecasts; contexts that see less in training are others than those that are met later.
+        """
+        history = max(self.window.history, self.model.context(self.window.horizon))
+        return self.replace(window=self.window.replace(history=history))
