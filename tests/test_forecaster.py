@@ -20,8 +20,7 @@ from sklearn.utils.estimator_checks import (
     check_set_params,
 )
 
-from mqcast import Forecaster, Panel, Schema
-from mqcast.defaults import settings_for
+from mqcast import Forecaster, Panel, Schema, models
 from mqcast.errors import (
     ArtifactError,
     ColumnTypeError,
@@ -32,7 +31,9 @@ from mqcast.errors import (
     NotFittedError,
     SeriesLeftOutWarning,
 )
+from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, WindowConfig
+from mqcast.settings.merge import user_layers
 from mqcast.simulate import World, lognormal_world
 
 HORIZON = 4
@@ -290,14 +291,38 @@ def test_settings_fit_the_data_and_give_way_to_the_users(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[train]\nlearning_rate = 0.5\n[schema]\ntarget = 'y'\n")
     given = RunConfig(window=WindowConfig(horizon=HORIZON, history=9, num_fcts=3))
-    panel = made.panel_
-    assert Forecaster(horizon=HORIZON, config=file)._settings(panel).train.learning_rate == 0.5
-    assert Forecaster(horizon=HORIZON, config=given)._settings(panel).window.num_fcts == 3
-    assert Forecaster(horizon=HORIZON, seed=7, max_minutes=2)._settings(panel).train.seed == 7
+
+    def settings(**arguments):
+        model = models.get("mqt")
+        return model.settings(made.panel_, Forecaster(horizon=HORIZON, **arguments)._options())
+
+    assert settings(config=file).config.train.learning_rate == 0.5
+    assert settings(config=given).config.window.num_fcts == 3
+    assert settings(seed=7, max_minutes=2).config.train.seed == 7
     with pytest.raises(ConfigError, match=r"config says model\.quantiles = \(0\.1,\), but \(0\.5, 0\.9\)"):
-        Forecaster(horizon=HORIZON, config={"model": {"quantiles": (0.1,)}})._settings(panel)
-    said = {"model": {"quantiles": [0.5, 0.9]}}  # as TOML says what the Forecaster says too
-    assert Forecaster(horizon=HORIZON, config=said)._settings(panel).model.quantiles == (0.5, 0.9)
+        settings(config={"model": {"quantiles": (0.1,)}})
+    as_toml = {"model": {"quantiles": [0.5, 0.9]}}  # what the Forecaster says too
+    assert settings(config=as_toml).config.model.quantiles == (0.5, 0.9)
+
+
+def test_every_setting_says_where_it_came_from(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("[train]\nlearning_rate = 0.01\n[window]\nnum_fcts = 12\nhistory = 8\n")
+    made = Forecaster("mqcnn", HORIZON, config=file, max_steps=2, schema=world().schema, verbose=False)
+    made.fit(world().frame.to_pandas(), static=world().static, events=world().events)
+    table = made.settings_
+    assert isinstance(table, pd.DataFrame)
+    origins = dict(zip(table["setting"], table["origin"], strict=True))
+    assert origins["train.learning_rate"] == "file"
+    assert origins["train.max_steps"] == origins["window.horizon"] == "arguments"
+    assert origins["train.schedule"] == "fits the data"
+    assert origins["train.epsilon"] == "built in"
+    assert len(origins) == len(table)
+    made.save(tmp_path / "saved")
+    with pytest.raises(ConfigError, match="its config_ has them"):
+        _ = Forecaster.load(tmp_path / "saved").settings_
+    with pytest.raises(ConfigError, match="has none"):
+        _ = fitted("seasonal-naive").settings_
 
 
 @pytest.mark.parametrize(
@@ -463,15 +488,20 @@ def test_demand_is_taken_in_logarithms_unless_it_has_closings_or_is_negative(dem
     days = pl.datetime_range(dt.datetime(2024, 1, 1), dt.datetime(2024, 7, 31), "1d", eager=True)
     y = demand(np.random.default_rng(0), (days.dt.weekday() == 7).to_numpy())
     panel = Panel.from_frame(pl.DataFrame({"unique_id": "a", "ds": days, "y": y.astype(float)}))
-    scaling = settings_for(panel, "mqt", 7, (0.5, 0.9)).scaling
+    scaling = settings_for(panel, "mqt", 7, (0.5, 0.9)).config.scaling
     assert (scaling.by, scaling.log1p) == (by, log1p)
 
 
 def test_short_trainings_leave_their_warm_up():
     panel = fitted().panel_
-    assert settings_for(panel, "mqt", HORIZON, (0.5, 0.9), {"train": {"max_steps": 20}}).train.warmup_steps == 2
+    assert (
+        settings_for(
+            panel, "mqt", HORIZON, (0.5, 0.9), *user_layers({"train": {"max_steps": 20}})
+        ).config.train.warmup_steps
+        == 2
+    )
     said = {"train": {"max_steps": 20, "warmup_steps": 7}}
-    assert settings_for(panel, "mqt", HORIZON, (0.5, 0.9), said).train.warmup_steps == 7
+    assert settings_for(panel, "mqt", HORIZON, (0.5, 0.9), *user_layers(said)).config.train.warmup_steps == 7
 
 
 def test_a_plan_of_text_dates_or_of_unknown_series_is_refused():

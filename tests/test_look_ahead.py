@@ -11,8 +11,8 @@ from look_ahead_samples import CHANGES, CUTOFF, HORIZON, MODELS, Backtest, fitte
 from mqcast import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
-from mqcast.defaults import settings_for
 from mqcast.errors import MqcastWarning
+from mqcast.models.recipe import settings_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.MqcastWarning")
 INTERFACES = ("frame", "panel", "command")
@@ -81,8 +81,7 @@ def test_a_panel_at_a_time_is_the_panel_of_the_rows_up_to_it(seed):
         assert np.array_equal(np.asarray(view.arrays[name]), array, equal_nan=array.dtype.kind == "f"), name
     assert view.span == alone.span
     assert np.array_equal(view.last_step, alone.last_step)
-    until = {"split": {"train_until": data.cutoff, "valid_until": data.cutoff}}
-    settings = (settings_for(panel, "mqt", HORIZON, (0.5, 0.9), until) for panel in (whole, alone))
+    settings = (settings_for(panel, "mqt", HORIZON, (0.5, 0.9), until=data.cutoff) for panel in (whole, alone))
     assert next(settings) == next(settings)
 
 

@@ -30,10 +30,10 @@ from lab.experiments.public_runs import (
 )
 from lab.experiments.record import Record
 from mqcast.cli.app import AsJson, Device, Processes, console, in_processes, listening, progress
-from mqcast.defaults import MODELS
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 from mqcast.levels import percentile
+from mqcast.settings import FAMILY as MODELS
 from mqcast.settings import nearest
 
 NoForking = Annotated[
@@ -127,7 +127,7 @@ def _reproduce(
 
     for model in models or ():
         if model not in MODELS:
-            raise ConfigError(f"model is {model!r}{nearest(model, MODELS)}; there are {', '.join(MODELS)}")
+            raise ConfigError(f"model is {model!r}{nearest(model, list(MODELS))}; there are {', '.join(MODELS)}")
     with progress(f"preparing {task.name}", quiet=as_json) as bar:
         panels = panels_of(task, data, out / "panels" / task.name, bar)
     in_processes(processes, asked.device, -(-BATCH_SIZE // most_windows(BATCH_SIZE)))
@@ -143,7 +143,7 @@ def _record(run: PublicRun, as_json: bool) -> Record | None:
     if (record := run.found()) is not None:
         return record
     name = f"{run.name}, {run.model}, seed {run.seed}"
-    with listening(run.config, name, mlflow=False, quiet=as_json) as listeners:
+    with listening(as_json) as listeners:
         trained = run.train(listeners)
     with progress(f"{name}: forecasting", quiet=as_json) as bar:
         return run.judge(trained, bar)

@@ -18,13 +18,14 @@ from mqcast.cli.app import (
     console,
     in_processes,
     listening,
-    said_tables,
+    said_layers,
     tell,
 )
-from mqcast.defaults import MODELS
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first
+from mqcast.settings import FAMILY as MODELS
+from mqcast.settings.merge import tables_of
 
 Processes = Annotated[int, typer.Option(min=1, help="How many share each step; minutes are of each.")]
 Results = Annotated[Path | None, typer.Option(help="Where records are written too, such as results.")]
@@ -92,7 +93,7 @@ def leaderboard_command(
     models = model or [SEASONAL_NAIVE, "mqt"]
     if strange := [name for name in models if name not in (*MODELS, SEASONAL_NAIVE)]:
         raise ConfigError(f"no model {', '.join(strange)}; there are {', '.join((*MODELS, SEASONAL_NAIVE))}")
-    said, tables = Task.open(task), said_tables(config, set or [])
+    said, tables = Task.open(task), tables_of(said_layers(config, set))
     if any(name != SEASONAL_NAIVE for name in models):
         in_processes(processes, device, 64)
     loaded, records = said.load(data), []
@@ -104,7 +105,7 @@ def leaderboard_command(
             else:
                 folder = out / said.name / f"{name}-{number}"
                 settled = Settled(loaded, name, number, tables, folder, device)
-                with listening(settled.config(), said.name, False, quiet=as_json) as listeners:
+                with listening(as_json) as listeners:
                     settled = Settled(loaded, name, number, tables, folder, device, listeners)
                     paths = run_windows(settled, Budget(first_minutes, refit_minutes), windows)
                 found = record_of(settled, grid, paths) if grid is not None else None
@@ -214,13 +215,13 @@ def _run_study(
     )
     from lab.experiments.study import BASELINE, NETWORKS
 
-    tables, models = said_tables(config, changes or []), list(dict.fromkeys([BASELINE, *(model or NETWORKS)]))
+    tables, models = tables_of(said_layers(config, changes)), list(dict.fromkeys([BASELINE, *(model or NETWORKS)]))
     others = dict(_named(text) for text in forecasts or [])
     for name in models:
         study.config(name, 0, tables)  # what is wrong shows before anything is trained
     in_processes(processes, device, 64)
     loaded = load()
-    with listening(study.config(BASELINE, 0, tables), study.name, False, quiet=False) as listeners:
+    with listening(quiet=False) as listeners:
         harness = Harness(study, loaded, loaded.panel(), out, tables, minutes, device, listeners, label)
         for number in seed or [0]:
             paths = {name: run_system(harness, name, number) for name in models}

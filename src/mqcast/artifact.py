@@ -122,9 +122,12 @@ class Manifest:
     def entries(self, name: str) -> list[dict[str, Any]]:
         return [entries[name] for entries in (self.files, self.incoming) if name in entries]
 
-    def write(self, folder: Path) -> None:
+    def packed(self) -> bytes:
         content = {"format": FORMAT, "version": FORMAT_VERSION, "files": self.files, "incoming": self.incoming}
-        write_file(folder / MANIFEST, seal(content))
+        return seal(content).encode()
+
+    def write(self, folder: Path) -> None:
+        write_file(folder / MANIFEST, self.packed())
 
 
 def add_files(

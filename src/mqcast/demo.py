@@ -9,8 +9,9 @@ import polars as pl
 
 from mqcast.data.panel import Panel, pack
 from mqcast.data.summary import Summary, summarise
-from mqcast.defaults import settings_for
 from mqcast.evaluation.slices import promotions
+from mqcast.models import BASELINE, TrainOptions, get
+from mqcast.models.protocol import CanDescribe
 from mqcast.report.sources import ALL_EVENTS, Sources, Trained
 from mqcast.report.summary import Findings
 from mqcast.report.write import write_sources
@@ -60,26 +61,26 @@ def _forecast(
     panel: Panel, world: World, model: str, folder: Path, steps: int, seed: int
 ) -> tuple[pl.DataFrame, Trained]:
     """By a network that has seen no target after the first test week; and what it tells of itself."""
-    from mqcast.forecast.predict import forecast_frame
     from mqcast.run import exists
-    from mqcast.run_diagnostics import trained
-    from mqcast.train.loop import fit
-    from mqcast.train.records import progress
 
-    until = _date(world, FIRST_TEST)
-    changes = {"split": {"train_until": until, "valid_until": until}, "train": {"max_steps": steps, "seed": seed}}
-    settings = settings_for(panel, model, HORIZON, LEVELS, changes)
-    with progress(quiet=False) as listeners:
-        run = fit(panel, settings, folder, resume=exists(folder), listeners=listeners)
-    last = _date(world, LAST_TEST)
-    return forecast_frame(run, panel, first=until, last=last), trained(run, panel, until, last)
+    until, last = _date(world, FIRST_TEST), _date(world, LAST_TEST)
+    options = TrainOptions(
+        horizon=HORIZON,
+        quantiles=LEVELS,
+        seed=seed,
+        max_steps=steps,
+        until=until,
+        folder=folder,
+        resume=exists(folder),
+    )
+    fitted = get(model).fit(panel, options)
+    assert isinstance(fitted, CanDescribe)
+    return fitted.forecast(panel, until, last), fitted.describe(panel, until, last)
 
 
 def _naive(panel: Panel, world: World) -> pl.DataFrame:
-    from mqcast.forecast.baselines import seasonal_naive
-
-    first, last = _date(world, FIRST_TEST), _date(world, LAST_TEST)
-    return seasonal_naive(panel, HORIZON, LEVELS, first=first, last=last)
+    naive = get(BASELINE).fit(panel, TrainOptions(horizon=HORIZON, quantiles=LEVELS))
+    return naive.forecast(panel, _date(world, FIRST_TEST), _date(world, LAST_TEST))
 
 
 def _write(

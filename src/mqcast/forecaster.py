@@ -1,61 +1,56 @@
 """Forecaster: fit, predict, revisions, backtest, evaluate, explain, save, load; the sklearn-like face of it all."""
 
 import inspect
-import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from mqcast import process
+from mqcast import models, process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
-from mqcast.artifact import ArtifactFolder, Manifest, entry_of
 from mqcast.data.export import Frames, frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.layout import Layout
-from mqcast.data.panel import Panel, pack
+from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.data.views import can_be_read_as
 from mqcast.data.windows import as_time
-from mqcast.defaults import SEASONAL_NAIVE, check_params, settings_for, tables_of
-from mqcast.durable import claimed, make_parent, put_in_place, write_file
-from mqcast.errors import ArtifactError, ConfigError, DataError, Interrupted, NotFittedError, quoted
+from mqcast.durable import make_parent
+from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.levels import quantile_column
-from mqcast.settings import RunConfig, nearest
-from mqcast.version import __version__
+from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, TrainOptions
+from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig, nearest
+from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
     from mqcast.report.plots import Plots
     from mqcast.report.sources import Sources
-
-FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
-FACTS, PANEL = "forecaster.json", "panel"
+    from mqcast.run import Run
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a fit or a backtest was asked for; what `set_params` says afterwards is for the next one."""
+class Backtest:
+    """What the last backtest was made with: the data, what was asked for, and the last model with its cutoffs."""
 
+    panel: Panel
     model: str
-    horizon: int
-    levels: tuple[float, ...]
-    settings: dict[str, Any]
+    options: TrainOptions
+    fitted: FittedModel
+    first: Any
+    last: Any
 
 
 class Forecaster:
     """Quantile forecasts of many series, by MQTransformer, its ablations, its baselines, or the same season of before.
 
-    model       "mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn" or "seasonal-naive"
+    model       a name of `mqcast.models.names()`, or a mean of several: "mean_of(mqt, 3)"
     horizon     steps ahead
     quantiles   levels, rising
     schema      what the columns mean, a Schema or a dictionary of its arguments; left out: unique_id, ds and y alone
@@ -68,7 +63,7 @@ class Forecaster:
 
     def __init__(
         self,
-        model: str = "mqt",
+        model: str = models.DEFAULT,
         horizon: int = 13,
         quantiles: Sequence[float] = (0.5, 0.9),
         schema: Schema | Mapping[str, Any] | None = None,
@@ -110,7 +105,7 @@ class Forecaster:
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "panel_")
+        return hasattr(self, "fitted_")
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
@@ -138,23 +133,16 @@ class Forecaster:
         `start_from` is a fitted forecaster whose weights this one begins with, and whose columns, categories and
         settings of the network it keeps: fewer steps then bring it up to date with a longer frame.
         """
-        self._check()
+        model, options = self._model(), self._options()
         truth("resume", resume)
         if start_from is not None and not isinstance(start_from, Forecaster):
             raise ConfigError(f"start_from is {quoted(start_from)}; give a fitted Forecaster")
         panel, frame_types = self._read(frame, static, events, start_from)
-        run, config = None, None
-        if self.model != SEASONAL_NAIVE:
-            config = self._settings(panel, before=start_from)
-            before = start_from and start_from.run_
-            if self.folder is None:
-                run = self._train_apart(panel, config, before)
-            else:
-                run = self._train(panel, config, Path(self.folder), resume, before)
-        self.panel_, self.frame_types_, self.run_, self.config_ = panel, frame_types, run, config
-        for name in ("backtest_", "_plots_"):
-            self.__dict__.pop(name, None)
-        self._asked_ = self._asked()
+        folder = None if self.folder is None else Path(self.folder)
+        before = None if start_from is None else start_from.fitted_
+        fitted = model.fit(panel, replace(options, folder=folder, resume=resume, start_from=before))
+        self.panel_, self.frame_types_, self.fitted_ = panel, frame_types, fitted
+        self._keep(options)
         return self
 
     def _read(
@@ -169,72 +157,57 @@ class Forecaster:
         panel = Panel.from_frame(frame, schema, static, events, like=like)
         return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time)
 
-    def _check(self) -> None:
-        """All arguments, before anything is read or trained."""
-        check_params(**self.get_params())
-        if self.model != SEASONAL_NAIVE:
-            with process.importing():
-                from mqcast.train.distributed import pick_device
+    def _model(self) -> models.Model:
+        """The model that is asked for; all arguments are checked before anything is read or trained."""
+        model, options = models.get(self.model), self._options()
+        Schema.of(self.schema)
+        if self.folder is not None:
+            path_of("folder", self.folder)
+        if isinstance(model, ChecksOptions):
+            model.check(options)
+        return model
 
-            pick_device(self.device)
+    def _options(self) -> TrainOptions:
+        """The arguments as plain, checked values."""
+        if not isinstance(self.device, str):
+            raise ConfigError(f"device is {quoted(self.device)}; give 'auto', 'cpu', 'cuda' …")
+        most = self.max_steps, self.max_minutes
+        return TrainOptions(
+            horizon=whole_number("horizon", self.horizon, 1, MOST_PERIODS),
+            quantiles=levels_of("quantiles", self.quantiles),
+            seed=whole_number("seed", self.seed, 0, LARGEST_SEED),
+            max_steps=None if most[0] is None else whole_number("max_steps", most[0]),
+            max_minutes=None if most[1] is None else number("max_minutes", most[1], 0),
+            layers=user_layers(self.config),
+            device=self.device,
+            verbose=truth("verbose", self.verbose),
+        )
+
+    def _keep(self, options: TrainOptions) -> None:
+        """Remember what was fitted; what `set_params` says afterwards is for the next fit."""
+        for name in ("backtest_", "_backtest_", "_plots_"):
+            self.__dict__.pop(name, None)
+        self._fitted_as_ = self.model, options
 
     @property
-    def _levels(self) -> tuple[float, ...]:
-        return levels_of("quantiles", self.quantiles)
+    def run_(self) -> "Run | None":
+        """The run of a fitted network; None for other models."""
+        return getattr(getattr(self, "fitted_", None), "run", None)
 
     @property
-    def _limits(self) -> dict[str, Any]:
-        """Seed, steps and minutes of training as plain numbers."""
-        most = {"max_steps": self.max_steps, "max_minutes": self.max_minutes}
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in most.items()}
-        return {"seed": int(self.seed), **plain}
+    def config_(self) -> RunConfig | None:
+        """All settings of a fitted network; None for other models."""
+        return getattr(getattr(self, "fitted_", None), "config", None)
 
-    def _settings(self, panel: Panel, until: Any = None, before: "Forecaster | None" = None) -> RunConfig:
-        """Those that fit the panel, with the user's own; trained on targets up to a date if one is given.
-
-        The network, its windows and its scaling are those of a forecaster before, where there is one and nothing else
-        is said.
-        """
-        changes = tables_of(self.config)
-        if before is not None and before.config_ is not None:
-            kept = before.config_.model_dump(include={"model", "window", "scaling"})
-            kept["model"].pop("model")
-            changes = kept | {name: {**kept.get(name, {}), **said} for name, said in changes.items()}
-        train = self._limits
-        if isinstance(changes.setdefault("train", {}), Mapping):
-            changes["train"] = {
-                **changes["train"],
-                **{name: value for name, value in train.items() if value is not None},
-            }
-        if until is not None:
-            changes["split"] = {"train_until": until, "valid_until": until}
-        return settings_for(panel, self.model, int(self.horizon), self._levels, changes)
-
-    def _train(
-        self, panel: Panel, config: RunConfig, folder: Path, resume: bool = False, start_from: Any = None
-    ) -> Any:
-        with process.importing():
-            from mqcast.train.loop import fit
-            from mqcast.train.records import progress
-
-        with progress(quiet=not self.verbose) as listeners:
-            return fit(
-                panel, config, folder, resume=resume, start_from=start_from, listeners=listeners, device=self.device
-            )
-
-    def _train_apart(self, panel: Panel, config: RunConfig, start_from: Any = None) -> Any:
-        """A run in a temporary folder that goes with it, or at once where training fails."""
-        own = process.new_temporary_folder()
-        try:
-            run = self._train(panel, config, own / "run", start_from=start_from)
-        except BaseException as error:
-            shutil.rmtree(own, ignore_errors=True)
-            if not isinstance(error, Interrupted):
-                raise
-            text = f"{Signals(error.signal).name}: training has stopped; to go on another time, give folder="
-            raise Interrupted(text, error.signal) from None
-        process.keep_as_long_as(run, own)
-        return run
+    @property
+    def settings_(self) -> Any:
+        """Every setting of a fitted network, its value, and where that came from."""
+        self._fitted()
+        merged = getattr(self.fitted_, "merged", None)
+        if merged is None:
+            why = "was loaded: its config_ has them" if self.config_ is not None else "has none"
+            raise ConfigError(f"the origins of settings are known right after a fit; this forecaster {why}")
+        return self.frame_types_.to_native(merged.table())
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +238,7 @@ class Forecaster:
         The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        start, end = self._cutoffs(panel, start, end, self._asked_.horizon)
+        start, end = self._cutoffs(panel, start, end, self._fitted_as_[1].horizon)
         return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
 
     def what_if(
@@ -277,7 +250,7 @@ class Forecaster:
         """
         ours, frame_types = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [quantile_column(level) for level in self._asked_.levels]
+        schema, levels = ours.schema, [quantile_column(level) for level in self._fitted_as_[1].quantiles]
         taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
         refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
         keys = [schema.id, "cutoff", schema.time, "horizon"]
@@ -308,30 +281,28 @@ class Forecaster:
         Trained once, on targets up to `start`; with `refit` anew after every so many cutoffs. Left out, the cutoffs are
         the last 3 horizons before the last sale. `evaluate` then judges what this found. A new frame needs no `fit`.
         """
-        self._check()
+        model, options = self._model(), self._options()
         if refit is not None:
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
-        panel, frame_types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
-        start, end = self._cutoffs(panel, start, end, int(self.horizon))
-        used: list[tuple[Any, Any, Any]] = []
-        if self.model == SEASONAL_NAIVE:
-            found = self._forecast(panel, start, end, asked=self._asked())
-        else:
-            found = pl.concat([self._forecast_anew(panel, *part, used) for part in _parts(panel, start, end, refit)])
-        self.backtest_ = frame_types.to_native(
-            found.sort(panel.schema.id, "cutoff", panel.schema.time), panel.schema.id
-        )
-        self._judged_, self.backtest_runs_ = panel, used
+        panel, types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
+        start, end = self._cutoffs(panel, start, end, options.horizon)
+        frames = []
+        for first, last in _parts(panel, start, end, refit):
+            fitted = model.fit(panel, replace(options, until=first))
+            frames.append(fitted.forecast(panel, first, last))
+            self._backtest_ = Backtest(panel, self.model, options, fitted, first, last)
+        whole = pl.concat(frames).sort(panel.schema.id, "cutoff", panel.schema.time)
+        self.backtest_ = types.to_native(whole, panel.schema.id)
         self.__dict__.pop("_plots_", None)
-        self._judged_as_ = self._asked()
         return self.backtest_
 
     def evaluate(self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None) -> Any:
         """Accuracy of the last backtest (made now if there is none); see `mqcast.evaluate`."""
         if not hasattr(self, "backtest_"):
             self.backtest()
-        frames, schema = frames_of(self._judged_), self._judged_.schema
+        panel = self._backtest_.panel
+        frames = frames_of(panel)
         return evaluate(
             self.backtest_,
             frames.rows,
@@ -340,7 +311,7 @@ class Forecaster:
             static=frames.static,
             season=season,
             missing="drop",
-            schema=schema,
+            schema=panel.schema,
         )
 
     def report(self, path: str | Path) -> Path:
@@ -349,8 +320,8 @@ class Forecaster:
             from mqcast.report.write import write_sources
 
         make_parent(path_of("path", path))  # before a backtest takes its time
-        sources, asked = self.plot.sources, self._judged_as_
-        write_sources(path, sources, f"{asked.model}, {asked.horizon} steps ahead", seed=self.seed)
+        sources, made = self.plot.sources, self._backtest_
+        write_sources(path, sources, f"{made.model}, {made.options.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
     @property
@@ -367,30 +338,25 @@ class Forecaster:
 
     def _sources(self) -> "Sources":
         with process.importing():
-            from mqcast.forecast.baselines import seasonal_naive
             from mqcast.report.sources import Sources
-            from mqcast.run_diagnostics import trained
 
         if not hasattr(self, "backtest_"):
             self.backtest()
-        asked = self._judged_as_
-        panel, found, told = self._judged_, {asked.model: self.backtest_}, {}
-        if asked.model != SEASONAL_NAIVE:
-            cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-            ends = {"first": cutoffs.min(), "last": cutoffs.max()}
-            found[SEASONAL_NAIVE] = seasonal_naive(panel, asked.horizon, asked.levels, **ends)
-            run, start, end = self.backtest_runs_[0]
-            told[asked.model] = trained(run, panel, start, end)
-        return Sources.of(found, panel=panel, trained=told)
+        made = self._backtest_
+        cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
+        naive = models.get(models.BASELINE).fit(made.panel, made.options)
+        frames = {made.model: self.backtest_}
+        frames.setdefault(models.BASELINE, naive.forecast(made.panel, cutoffs.min(), cutoffs.max()))
+        trained = {}
+        if isinstance(made.fitted, CanDescribe):
+            trained[made.model] = made.fitted.describe(made.panel, made.first, made.last)
+        return Sources.of(frames, panel=made.panel, trained=trained)
 
     def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
         """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
         self._fitted()
-        if self.run_ is None:
-            raise ConfigError(f"{self._asked_.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
-        with process.importing():
-            from mqcast.run_diagnostics import attention
-
+        if not isinstance(self.fitted_, CanExplain):
+            raise ConfigError(f"{self._fitted_as_[0]} has no attention to explain; fit {models.DEFAULT}")
         schema = self.panel_.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
         number("above", above, 0, 1, or_low=True)
@@ -401,101 +367,33 @@ class Forecaster:
             self.panel_.index_of(name)
         found = []
         for name in names:
-            found.append(attention(self.run_, self.panel_, [name], cutoff, cutoff, above))
+            found.append(self.fitted_.explain(self.panel_, [name], cutoff, above))
             if found[-1].is_empty():
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
         return self.frame_types_.to_native(pl.concat(found), self.panel_.schema.id)
 
+    # -- on disk -------------------------------------------------------------------------------------------------------
+
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
         """A trained run, and the data to forecast from."""
-        with process.importing():
-            from mqcast.run import Run
+        from mqcast.forecaster_files import open_run
 
-        run = Run.open(folder)
-        config = run.config
-        made = cls(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
-        made.run_, made.config_, made.panel_, made.frame_types_ = run, config, panel, FrameTypes()
-        made._asked_ = made._asked()
-        return made
-
-    # -- on disk -------------------------------------------------------------------------------------------------------
+        return open_run(cls, path_of("folder", folder), panel)
 
     def save(self, path: str | Path) -> Path:
         """Write all that `load` needs to a new folder: settings, weights and the fitted data; nothing in it is code."""
-        self._fitted()
-        path = path_of("path", path)
-        with claimed(path, "saving to", make_parents=True):
-            self._save(path)
-        return path
+        from mqcast.forecaster_files import save
 
-    def _save(self, path: Path) -> None:
-        if path.exists():
-            raise ArtifactError(f"{path} exists already; name a new folder")
-        asked = self._asked_
-        facts = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "mqcast": __version__,
-            "params": {"model": asked.model, "horizon": asked.horizon, "quantiles": asked.levels, **asked.settings},
-            "dress": self.frame_types_.facts(),
-        }
-        draft = path.with_name(f".{path.name}.draft")
-        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
-        try:
-            draft.mkdir()
-            contents = {} if self.run_ is None else self.run_.final_files()
-            contents[FACTS] = json.dumps(facts, indent=1, default=str).encode()
-            for name, content in contents.items():
-                write_file(draft / name, content)
-            frames = frames_of(self.panel_)
-            pack(frames.rows, draft / PANEL, static=frames.static, events=frames.events, like=self.panel_)
-            contents[f"{PANEL}/{PANEL}.json"] = (draft / PANEL / f"{PANEL}.json").read_bytes()
-            Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
-            put_in_place(draft, path)
-        except OSError as error:
-            raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; see to it and retry") from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        self._fitted()
+        return save(self, path_of("path", path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster":
         """The forecaster that `save` wrote."""
-        with process.importing():
-            from mqcast.run import Run
+        from mqcast.forecaster_files import load
 
-        path = path_of("path", path)
-        if not (path / FACTS).exists():
-            raise ArtifactError(f"no forecaster at {path}: there is no {FACTS}; write one with save")
-        files = ArtifactFolder(path, "restore it, or save the forecaster again")
-        facts = files.read_json(FACTS)
-        if facts.get("format") != FORMAT:
-            raise files.damaged(FACTS, "not a forecaster's facts")
-        if facts.get("version") != FORMAT_VERSION:
-            raise ArtifactError(
-                f"{path / FACTS} has format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; fit it again"
-            )
-        for name in files.manifest().files:
-            files.read_verified(name)
-        try:
-            params = facts["params"]
-            made = cls(**params | {"quantiles": tuple(params["quantiles"])})
-            frame_types = FrameTypes(**facts["dress"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise files.damaged(FACTS, error) from None
-        made._check()
-        made.panel_, made.frame_types_ = Panel.open(path / PANEL), frame_types
-        made.panel_.require_verified()
-        made.schema = made.panel_.schema
-        made.run_ = made.config_ = None
-        if made.model != SEASONAL_NAIVE:
-            made.run_ = Run.open(path)
-            made.run_.network()  # whole, or an error now
-            if not can_be_read_as(made.panel_, made.run_.layout):
-                raise ArtifactError(f"the data in {path} is not of the run's columns and categories; save it again")
-            made.config_ = made.run_.config
-        made._asked_ = made._asked()
-        return made
+        return load(cls, path_of("path", path))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -518,32 +416,9 @@ class Forecaster:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
-    def _asked(self) -> Asked:
-        settings = {"config": tables_of(self.config) or None, **self._limits}
-        return Asked(self.model, int(self.horizon), self._levels, settings)
-
-    def _forecast(
-        self, panel: Panel, first: Any = None, last: Any = None, run: Any = None, asked: Asked | None = None
-    ) -> pl.DataFrame:
-        """By a run as it was asked for; left out: by what was fitted."""
-        asked = asked or self._asked_
-        if asked.model == SEASONAL_NAIVE:
-            with process.importing():
-                from mqcast.forecast.baselines import seasonal_naive
-
-            return seasonal_naive(panel, asked.horizon, asked.levels, first=first, last=last)
-        with process.importing():
-            from mqcast.forecast.predict import forecast_frame
-
-        run = run or self.run_
-        assert run is not None
-        return forecast_frame(run, panel, first=first, last=last, device=self.device)
-
-    def _forecast_anew(self, panel: Panel, start: Any, end: Any, used: list[tuple[Any, Any, Any]]) -> pl.DataFrame:
-        """By a network that has seen no target after `start`; it takes the place of the one used before."""
-        run = self._train_apart(panel, self._settings(panel, until=start))
-        used[:] = [(run, start, end)]
-        return self._forecast(panel, start, end, run, self._asked())
+    def _forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
+        """By what was fitted."""
+        return self.fitted_.forecast(panel, first, last)
 
     def _cutoffs(self, panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
         """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""

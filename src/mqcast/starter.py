@@ -7,8 +7,9 @@ import polars as pl
 
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.defaults import settings_for
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
+from mqcast.models import DEFAULT
+from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
 
 IDS = ("unique_id", "item_id", "series_id", "sku", "store", "item", "id", "ts_id")
@@ -76,7 +77,7 @@ def starter_toml(look: Look, horizon: int, what: str) -> str:
     try:
         panel = Panel.from_frame(look.rows, schema)
         schema = panel.schema.replace(kinds={})
-        settings: RunConfig | None = settings_for(panel, "mqt", horizon, (0.5, 0.9))
+        settings: RunConfig | None = settings_for(panel, DEFAULT, horizon, (0.5, 0.9)).config
         trouble = ""
     except MqcastError as error:
         settings, trouble = None, f"# The data cannot be packed like this yet: {error}\n"

@@ -87,7 +87,7 @@ def test_a_forecaster_keeps_the_network_of_its_backtest_to_be_looked_at(made, tm
     assert "Why this forecast" in text
     assert "Position encodings of mqt" in text
     assert "Learning curve" in text
-    first = made.backtest_runs_[0][0].folder
+    first = made._backtest_.fitted.run.folder
     made.backtest(start=weeks()[46], end=weeks()[49], refit=2)
     assert not first.exists()
     assert made.plot.sources.first["cutoff"].n_unique() == 4

@@ -422,10 +422,12 @@ def test_search_from_the_command_line(done, tmp_path):
     assert len(losses) == 4
 
 
-def test_a_search_without_windows_is_refused(tmp_path):
-    refused = command("search", tmp_path, tmp_path / "out", "--set", "search.num_trials=2")
+def test_a_search_without_a_horizon_is_refused(tmp_path):
+    world = lognormal_world(8, 40, 4)
+    pack(world.frame, tmp_path / "panel", world.schema, world.static, world.events)
+    refused = command("search", tmp_path / "panel", tmp_path / "out", "--set", "search.num_trials=2")
     assert isinstance(refused.exception, ConfigError)
-    assert "[window]" in str(refused.exception)
+    assert "--horizon" in str(refused.exception)
 
 
 def test_curve_from_the_command_line(done, tmp_path):

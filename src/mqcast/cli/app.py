@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,11 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperGroup
 
-from mqcast.data.panel import Panel
-from mqcast.defaults import settings_for
+from mqcast.arguments import levels_of, whole_number
 from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
-from mqcast.settings import RunConfig
+from mqcast.models import DEFAULT, names
+from mqcast.models.protocol import TrainOptions
+from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig
+from mqcast.settings.merge import Layer, assigned, user_layers
 from mqcast.version import __version__
 
 
@@ -71,8 +72,9 @@ Processes = Annotated[
     int | None, typer.Option(min=1, help="How many work together here; left out: one a core, or one a GPU.")
 ]
 Config = Annotated[Path | None, typer.Option(help="TOML file with tables \\[window], \\[model], \\[train] …")]
-Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; what else is not said is fitted to the panel.")]
-Model = Annotated[str | None, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn.")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon of the settings.")]
+MODELS = f"{', '.join(names())}, or a mean such as mean_of(mqt, 3)."
+Model = Annotated[str | None, typer.Option(help=f"{MODELS} Left out: {DEFAULT}.")]
 Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 
 
@@ -104,38 +106,28 @@ def reproduce_command() -> None:
     raise ConfigError("the experiments are not part of the package: in a clone of mqcast, run `python -m lab --help`")
 
 
-def said_tables(config: Path | None, changes: list[str]) -> dict[str, Any]:
-    """Tables of a TOML file, with what the command line sets; its [schema] is for packing."""
-    tables = RunConfig.read_toml(config) if config else {}
-    tables.pop("schema", None)
-    for change in changes:
-        name, equals, text = change.partition("=")
-        table, dot, field = name.partition(".")
-        if not equals or not dot:
-            raise ConfigError(f"--set {change}: write it as table.setting=value, such as train.learning_rate=0.003")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text
-        tables.setdefault(table, {})[field] = value
-    return tables
+def said_layers(config: Path | None, changes: list[str] | None) -> tuple[Layer, ...]:
+    """What a settings file says, and what the command line sets."""
+    return (*user_layers(config), assigned(changes or []))
 
 
-def run_settings(tables: dict[str, Any], panel: Path, model: str | None, horizon: int | None) -> RunConfig:
-    """All settings of a run: those that are said, and with --horizon those that fit the panel."""
-    tables.pop("search", None)
-    if horizon is None:
-        if "window" not in tables:
-            raise ConfigError(
-                "no settings of the windows; give --horizon, and the rest is fitted to the panel, or --config with a "
-                "table [window], or --set window.horizon=…, window.history=… and window.num_fcts=…"
-            )
-        if model is not None:
-            tables["model"] = {**tables.get("model", {}), "model": model}
-        return RunConfig(**tables)
-    said = tables.get("model", {})
-    levels = tuple(said.get("quantiles", (0.5, 0.9)))
-    return settings_for(Panel.open(panel), model or said.get("model", "mqt"), horizon, levels, tables)
+def asked_of(layers: tuple[Layer, ...], name: str, default: Any = None) -> Any:
+    """The last value that a user's layers have for a setting."""
+    return {one: value for layer in layers for one, value in layer.items()}.get(name, default)
+
+
+def train_options(layers: tuple[Layer, ...], horizon: int | None, **options: Any) -> TrainOptions:
+    """What is asked of a model; horizon, quantiles and seed may stand in the settings."""
+    wanted = asked_of(layers, "window.horizon") if horizon is None else horizon
+    if wanted is None:
+        raise ConfigError("how many steps ahead? give --horizon, or window.horizon in a settings file (--config)")
+    return TrainOptions(
+        horizon=whole_number("horizon", wanted, 1, MOST_PERIODS),
+        quantiles=levels_of("quantiles", asked_of(layers, "model.quantiles", (0.5, 0.9))),
+        seed=whole_number("seed", asked_of(layers, "train.seed", 0), 0, LARGEST_SEED),
+        layers=layers,
+        **options,
+    )
 
 
 def in_processes(wanted: int | None, device: str, most: int) -> None:
@@ -158,22 +150,22 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
 
 
 @contextmanager
-def listening(config: RunConfig, name: str, mlflow: bool, quiet: bool) -> Iterator[tuple[Any, ...]]:
-    """Who hears of the training: a bar in a terminal, else a line an epoch; MLflow if asked for."""
+def listening(quiet: bool, mlflow: RunConfig | None = None, name: str = "") -> Iterator[tuple[Any, ...]]:
+    """Who hears of the training: a bar in a terminal, else a line an epoch; MLflow, with the settings, if asked for."""
     from mqcast.train.records import LogLines, MlflowTracker, ProgressBar
 
-    found: list[Any] = []
+    listeners: list[Any] = []
     if is_first() and not quiet:
         logging.basicConfig(format="%(message)s", level=logging.WARNING)
         logging.getLogger("mqcast").setLevel(logging.INFO)
-        found.append(ProgressBar(console) if console.is_terminal else LogLines())
-    if is_first() and mlflow:
-        found.append(MlflowTracker(config, name))
+        listeners.append(ProgressBar(console) if console.is_terminal else LogLines())
+    if is_first() and mlflow is not None:
+        listeners.append(MlflowTracker(mlflow, name))
     with ExitStack() as stack:
-        for listener in found:
+        for listener in listeners:
             if hasattr(listener, "close"):
                 stack.callback(listener.close)
-        yield tuple(found)
+        yield tuple(listeners)
 
 
 def tell(as_json: bool, facts: dict[str, Any], text: str) -> None:

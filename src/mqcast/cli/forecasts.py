@@ -12,17 +12,25 @@ from mqcast.cli.app import (
     Changes,
     Config,
     Device,
+    Horizon,
+    Model,
     Packed,
     Processes,
     app,
+    asked_of,
     in_processes,
     progress,
-    said_tables,
+    said_layers,
     tell,
+    train_options,
 )
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.launch import is_first
+from mqcast.models import DEFAULT
+from mqcast.models.files import open_model
+from mqcast.models.protocol import CanWrite
+from mqcast.settings.merge import tables_of
 
 Trained = Annotated[Path, typer.Argument(help="A trained run.")]
 Out = Annotated[Path, typer.Argument(help="The Parquet file to write.")]
@@ -70,8 +78,8 @@ def revisions_command(
 def backtest_command(
     panel: Packed,
     out: Out,
-    horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")],
-    model: Annotated[str, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn, mqrnn or seasonal-naive.")] = "mqt",
+    horizon: Horizon = None,
+    model: Model = None,
     quantile: Annotated[list[float] | None, typer.Option(help="Level; repeat for more. Left out: 0.5 and 0.9.")] = None,
     start: Annotated[str | None, typer.Option(help="First cutoff; left out: three horizons before the end.")] = None,
     end: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last with an observed target.")] = None,
@@ -87,8 +95,17 @@ def backtest_command(
     """
     from mqcast.forecaster import Forecaster
 
-    levels = tuple(quantile or (0.5, 0.9))
-    made = Forecaster(model, horizon, levels, config=said_tables(config, set or []), device=device, verbose=not as_json)
+    layers = said_layers(config, set)
+    options = train_options(layers, horizon)
+    made = Forecaster(
+        model or asked_of(layers, "model.model", DEFAULT),
+        options.horizon,
+        tuple(quantile or options.quantiles),
+        config=tables_of(layers),
+        seed=options.seed,
+        device=device,
+        verbose=not as_json,
+    )
     found = made.backtest(Panel.open(panel), start, end, refit=refit)
     _write(found, out)
     facts = {"forecasts": str(out), "rows": len(found), "cutoffs": found["cutoff"].n_unique()}
@@ -127,13 +144,13 @@ def _forecast(
     device: str,
     as_json: bool,
 ) -> None:
-    from mqcast.forecast.predict import forecast
-    from mqcast.run import Run
-
-    trained, data = Run.open(run), Panel.open(panel)
-    in_processes(processes, device, data.num_series)
-    with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
-        forecast(trained, data, out, first=first, last=last, device=device, on_progress=on_progress)
+    trained, data = open_model(run, device), Panel.open(panel)
+    if isinstance(trained, CanWrite):
+        in_processes(processes, device, data.num_series)
+        with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
+            trained.write(data, out, first, last, on_progress)
+    else:
+        _write(trained.forecast(data, first, last), out)
     if is_first():
         tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
 

@@ -1,13 +1,16 @@
 """Commands about training: fit, search, curve, bench."""
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from mqcast.arguments import path_of
 from mqcast.cli.app import (
+    MODELS,
     AsJson,
     Changes,
     Config,
@@ -17,18 +20,25 @@ from mqcast.cli.app import (
     Packed,
     Processes,
     app,
+    asked_of,
     console,
     in_processes,
     listening,
-    run_settings,
-    said_tables,
+    said_layers,
     tell,
+    train_options,
 )
 from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
-from mqcast.errors import ArtifactError
+from mqcast.errors import ArtifactError, ConfigError
 from mqcast.launch import is_first, was_restarted
+from mqcast.models import DEFAULT, get
+from mqcast.models.files import open_model, write_model
+from mqcast.models.protocol import HasSettings
 from mqcast.settings import SearchConfig
+from mqcast.settings.merge import Merged, tables_of
+
+METRICS = "metrics.jsonl"
 
 
 @app.command("fit")
@@ -43,10 +53,13 @@ def fit_command(
     start_from: Annotated[Path | None, typer.Option(help="A trained run whose weights this one begins with.")] = None,
     processes: Processes = None,
     device: Device = "auto",
+    explain_settings: Annotated[
+        bool, typer.Option("--explain-settings", help="Print every setting and where it comes from; train nothing.")
+    ] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Send settings and metrics to MLflow.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a network on a packed panel.
+    """Train a model on a packed panel.
 
     Ctrl-C saves; the same command with [bold]--resume[/bold] goes on, to the bit. On several machines:
     [bold]torchrun --nnodes 2 --nproc-per-node 8 … -m mqcast fit …[/bold] with a shared folder.
@@ -54,29 +67,50 @@ def fit_command(
     Examples: [bold]mqcast fit panel runs/first --horizon 13[/bold],
     [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
     """
-    from mqcast.run import Run
-    from mqcast.train.loop import fit
     from mqcast.train.memory import most_windows
     from mqcast.train.records import read_metrics
 
-    settings = run_settings(said_tables(config, set or []), panel, model, horizon)
-    at_a_time = settings.train.micro_batch or most_windows(settings.window.batch_size)
-    in_processes(processes, device, -(-settings.window.batch_size // at_a_time))
-    with listening(settings, run.name, mlflow, quiet=as_json) as listeners:
-        done = fit(
-            Panel.open(panel),
-            settings,
-            run,
-            resume=resume or was_restarted(),
-            start_from=Run.open(start_from) if start_from else None,
-            listeners=listeners,
-            device=device,
-        )
+    layers = said_layers(config, set)
+    name = model or asked_of(layers, "model.model", DEFAULT)
+    data, wanted = Panel.open(panel), get(name)
+    before = None if start_from is None else open_model(start_from)
+    options = train_options(
+        layers, horizon, folder=run, resume=resume or was_restarted(), start_from=before, device=device
+    )
+    settings = wanted.settings(data, options) if isinstance(wanted, HasSettings) else None
+    if explain_settings:
+        _explain(name, settings, as_json)
+        return
+    if settings is not None:
+        window, train = settings.config.window, settings.config.train
+        in_processes(processes, device, -(-window.batch_size // (train.micro_batch or most_windows(window.batch_size))))
+    tracked = settings.config if mlflow and settings is not None else None
+    with listening(as_json, tracked, run.name) as listeners:
+        fitted = wanted.fit(data, replace(options, listeners=listeners))
     if is_first():
-        epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
-        kept = [line for line in epochs if line["is_best"]] if settings.train.patience else []
-        last = (kept or epochs)[-1]
-        tell(as_json, {"run": str(done.folder)} | last, f"trained {last['step']:,} steps; the run is in {done.folder}")
+        write_model(fitted, name, options, run)
+        facts: dict[str, Any] = {"run": str(run)}
+        if (run / METRICS).exists():
+            epochs = [line for line in read_metrics(run / METRICS) if line["record"] == "epoch"]
+            kept = [line for line in epochs if line["is_best"]] if settings and settings.config.train.patience else []
+            facts |= (kept or epochs)[-1]
+        steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
+        tell(as_json, facts, f"{steps}the run is in {run}")
+
+
+def _explain(name: str, settings: Merged | None, as_json: bool) -> None:
+    """Every setting of a fit, and where it comes from."""
+    if settings is None:
+        raise ConfigError(f"model {name} has no settings to explain")
+    if as_json:
+        typer.echo(json.dumps(settings.table().to_dicts()))
+        return
+    table = Table(title=f"Settings of {name}", title_justify="left")
+    for heading in ("setting", "value", "origin"):
+        table.add_column(heading, overflow="fold")
+    for row in settings.rows():
+        table.add_row(*row)
+    console.print(table)
 
 
 @app.command("search")
@@ -99,10 +133,14 @@ def search_command(
     """
     from mqcast.train.search import search, trials_table
 
-    tables = said_tables(config, set or [])
-    wanted, settings = SearchConfig(**tables.pop("search", {})), run_settings(tables, panel, None, horizon)
-    with listening(settings, folder.name, mlflow=False, quiet=as_json) as listeners:
-        best = search(Panel.open(panel), settings, wanted, folder, listeners=listeners, device=device)
+    layers, data = said_layers(config, set), Panel.open(panel)
+    wanted = SearchConfig(**tables_of(layers).get("search", {}))
+    model = get(asked_of(layers, "model.model", DEFAULT))
+    if not isinstance(model, HasSettings):
+        raise ConfigError("only networks have settings to search")
+    settings = model.settings(data, train_options(layers, horizon, device=device)).config
+    with listening(as_json) as listeners:
+        best = search(data, settings, wanted, folder, listeners=listeners, device=device)
     if is_first():
         if not as_json:
             console.print(trials_table(best))
@@ -127,9 +165,9 @@ def curve_command(
     names = [run.name for run in runs]
     metrics = {}
     for run in runs:
-        if not (run / "metrics.jsonl").exists():
+        if not (run / METRICS).exists():
             raise ArtifactError(f"no metrics.jsonl in {run}; name the folder of a run that has begun")
-        metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / "metrics.jsonl")
+        metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / METRICS)
     make_parent(path_of("out", out))
     write_file(out, figure_page(learning_curve(metrics)))
     tell(as_json, {"curve": str(out), "runs": list(metrics)}, f"the learning curve is in {out}")
@@ -137,7 +175,7 @@ def curve_command(
 
 @app.command("bench")
 def bench_command(
-    model: Annotated[str, typer.Option(help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn.")] = "mqt",
+    model: Annotated[str, typer.Option(help=MODELS)] = DEFAULT,
     items: Annotated[int, typer.Option(min=2, help="Simulated items.")] = 200,
     horizon: Annotated[int, typer.Option(min=1, help="Weeks ahead.")] = 13,
     steps: Annotated[int, typer.Option(min=6, help="Training steps; the first five do not count.")] = 30,

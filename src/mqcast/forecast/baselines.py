@@ -11,8 +11,8 @@ from scipy.special import ndtri
 from mqcast.data.frequency import season_of
 from mqcast.data.panel import Panel
 from mqcast.errors import SeriesLeftOutWarning
+from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import within_limits
-from mqcast.forecast.predict import plan_cutoffs, rows_frame
 from mqcast.settings import WindowConfig
 
 CHUNK_ROWS = 2**20

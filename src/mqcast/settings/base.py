@@ -82,33 +82,27 @@ class Settings(BaseModel):
         return tomli_w.dumps(self._for_toml())
 
     def _for_toml(self) -> dict[str, Any]:
-        """The settings as TOML can say them: None is left out where it is the default, and "none" where it is not."""
+        """The settings as TOML can say them, all of them; None is written as "none"."""
         said: dict[str, Any] = {}
         for name, value in self.model_dump(mode="json").items():
             inner = getattr(self, name)
             if isinstance(inner, Settings):
                 said[name] = inner._for_toml()
-            elif value is not None:
-                said[name] = value
-            elif name in self._may_be_none():
-                said[name] = NONE
+            else:
+                said[name] = NONE if value is None else value
         return said
 
     @classmethod
-    def _may_be_none(cls) -> list[str]:
-        """Settings that may be None but are not so by default."""
-        return [
-            name
-            for name, field in cls.model_fields.items()
-            if type(None) in get_args(field.annotation) and field.default is not None
-        ]
+    def may_be_none(cls) -> list[str]:
+        """Settings that may be None."""
+        return [name for name, field in cls.model_fields.items() if type(None) in get_args(field.annotation)]
 
     @model_validator(mode="before")
     @classmethod
     def _none_in_words(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        said = {name for name in cls._may_be_none() if isinstance(values.get(name), str) and values[name] == NONE}
+        said = {name for name in cls.may_be_none() if isinstance(values.get(name), str) and values[name] == NONE}
         for name, field in cls.model_fields.items():
             if isinstance(values.get(name), bool) and {field.annotation, *get_args(field.annotation)} & {int, float}:
                 raise ValueError(f"{cls.__name__}.{name} is a number (got {values[name]})")

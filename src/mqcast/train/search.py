@@ -25,6 +25,7 @@ from mqcast.durable import claimed, write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted, TrainingError
 from mqcast.run import Run, exists
 from mqcast.settings import Range, RunConfig, SearchConfig
+from mqcast.settings.merge import Layer, Origin, assigned_values, merge
 from mqcast.train.distributed import Ranks, joined
 from mqcast.train.loop import train
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
@@ -119,11 +120,8 @@ def search(
 
 def changed_config(config: RunConfig, settings: dict[str, Any]) -> RunConfig:
     """With some settings changed; those that nobody has set, such as widths, follow from the changed ones."""
-    values = config.model_dump(exclude_unset=True)
-    for name, value in settings.items():
-        table, _, field = name.partition(".")
-        values.setdefault(table, {})[field] = value
-    return RunConfig(**values)
+    base = Layer(Origin.FILE, config.model_dump(exclude_unset=True))
+    return merge(base, assigned_values(settings)).config
 
 
 def trial_name(settings: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ def shared() -> dict[str, int]:
 
 
 def run(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mqcast", *map(str, arguments)]
+    command = [sys.executable, "-m", "lab", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -61,5 +61,5 @@ def test_a_bad_value_is_one_line_and_exit_code_2():
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "ModelConfig.feedback_heads" in done.stderr
+    assert "ResearchConfig.feedback_heads" in done.stderr
     assert "'shared' or 'per_horizon'" in done.stderr

@@ -1,0 +1,78 @@
+"""What every forecaster needs: from which cutoffs each series is forecast, and the frame that the forecasts go into."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.cutoffs import CutoffPlan
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+from mqcast.data.windows import as_time
+from mqcast.errors import ConfigError, NonFiniteError, SeriesLeftOutWarning
+from mqcast.levels import quantile_column
+from mqcast.settings import WindowConfig
+
+
+def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> CutoffPlan:
+    """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
+    panel.require_verified()
+    begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
+    end = _last_time(panel) if end is None else end
+    begin = end if begin is None else begin
+    if begin > end:
+        raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
+    plan = CutoffPlan.between(panel, window, begin, end, silence)
+    panel.require_future(window.horizon, plan.last_fct, plan.series)
+    _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
+    return plan
+
+
+def _last_time(panel: Panel) -> int:
+    """The time of the last observation of all."""
+    return int(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1).max())
+
+
+def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:
+    left_out = np.setdiff1d(np.arange(panel.num_series), plan.series)
+    if left_out.size:
+        names = ", ".join(repr(panel.ids[int(i)].as_py()) for i in left_out[:3]) + (" …" if left_out.size > 3 else "")
+        warnings.warn(
+            f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not begun, or "
+            f"have not been observed for {silence} steps ({names})",
+            SeriesLeftOutWarning,
+            stacklevel=5,
+        )
+
+
+def rows_frame(
+    panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
+) -> pl.DataFrame:
+    """One row a series, cutoff and horizon, with the panel's names for id and time."""
+    require_finite(panel, series, cutoff, values)
+    horizon = values.shape[1]
+    times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
+    columns = {
+        panel.schema.id: pl.Series(panel.ids.take(pa.array(np.repeat(series, horizon)))),
+        "cutoff": panel.axis.dates(np.repeat(times[:, 0], horizon)),
+        panel.schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
+        "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),
+    }
+    return pl.DataFrame(
+        columns | {quantile_column(level): values[..., i].reshape(-1) for i, level in enumerate(levels)}
+    )
+
+
+def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:
+    """Raise if a forecast is NaN or infinite: no such value becomes part of a frame."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+    if bad.size:
+        at = slice(int(bad[0]), int(bad[0]) + 1)
+        raise NonFiniteError(
+            f"{bad.size} of {len(values)} forecasts are not finite",
+            "look for extreme values in its history, and train again if there are none",
+            series=panel.ids[int(series[at][0])].as_py(),
+            time=show_time(int(panel.times_at(series[at], cutoff[at], 1)[0, 0])),
+        )

@@ -1,0 +1,120 @@
+"""A forecaster on disk: its parameters, its model's files and the fitted data, under one manifest."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqcast import process
+from mqcast.artifact import ArtifactFolder, Manifest, entry_of
+from mqcast.data.export import frames_of
+from mqcast.data.frame_types import FrameTypes
+from mqcast.data.panel import Panel, pack
+from mqcast.durable import claimed, put_in_place, write_file
+from mqcast.errors import ArtifactError, ConfigError
+from mqcast.models.networks import FittedNetwork, check_layout
+from mqcast.models.protocol import CanLoad, CanSave
+from mqcast.settings.merge import tables_of
+from mqcast.version import __version__
+
+if TYPE_CHECKING:
+    from mqcast.forecaster import Forecaster
+
+FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
+FACTS, PANEL = "forecaster.json", "panel"
+
+
+def save(forecaster: "Forecaster", path: Path) -> Path:
+    with claimed(path, "saving to", make_parents=True):
+        _save(forecaster, path)
+    return path
+
+
+def _save(forecaster: "Forecaster", path: Path) -> None:
+    if path.exists():
+        raise ArtifactError(f"{path} exists already; name a new folder")
+    if not isinstance(forecaster.fitted_, CanSave):
+        raise ConfigError(f"model {forecaster.model!r} cannot be saved; give its class files() and load()")
+    facts = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "mqcast": __version__,
+        "params": _params(forecaster),
+        "dress": forecaster.frame_types_.facts(),
+    }
+    draft = path.with_name(f".{path.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    try:
+        draft.mkdir()
+        contents = forecaster.fitted_.files() | {FACTS: json.dumps(facts, indent=1, default=str).encode()}
+        for name, content in contents.items():
+            (draft / name).parent.mkdir(exist_ok=True)
+            write_file(draft / name, content)
+        frames, panel = frames_of(forecaster.panel_), forecaster.panel_
+        pack(frames.rows, draft / PANEL, static=frames.static, events=frames.events, like=panel)
+        contents[f"{PANEL}/{PANEL}.json"] = (draft / PANEL / f"{PANEL}.json").read_bytes()
+        Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
+        put_in_place(draft, path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; see to it and retry") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _params(forecaster: "Forecaster") -> dict[str, Any]:
+    """As the model was fitted, not as `set_params` may have changed them since."""
+    model, options = forecaster._fitted_as_
+    return {
+        "model": model,
+        "horizon": options.horizon,
+        "quantiles": options.quantiles,
+        "config": tables_of(options.layers) or None,
+        "seed": options.seed,
+        "max_steps": options.max_steps,
+        "max_minutes": options.max_minutes,
+    }
+
+
+def load(kind: "type[Forecaster]", path: Path) -> "Forecaster":
+    if not (path / FACTS).exists():
+        raise ArtifactError(f"no forecaster at {path}: there is no {FACTS}; write one with save")
+    files = ArtifactFolder(path, "restore it, or save the forecaster again")
+    facts = files.read_json(FACTS)
+    if facts.get("format") != FORMAT:
+        raise files.damaged(FACTS, "not a forecaster's facts")
+    if facts.get("version") != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path / FACTS} has format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; fit it again"
+        )
+    for name in files.manifest().files:
+        files.read_verified(name)
+    try:
+        params = facts["params"]
+        made = kind(**params | {"quantiles": tuple(params["quantiles"])})
+        frame_types = FrameTypes(**facts["dress"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise files.damaged(FACTS, error) from None
+    model, options = made._model(), made._options()
+    if not isinstance(model, CanLoad):
+        raise ConfigError(f"model {made.model!r} cannot be loaded; give its class load(folder, options)")
+    panel = Panel.open(path / PANEL)
+    panel.require_verified()
+    made.schema = panel.schema
+    fitted = model.load(path, options)
+    if isinstance(fitted, FittedNetwork):
+        check_layout(panel, fitted.run, path)
+    made.panel_, made.frame_types_, made.fitted_ = panel, frame_types, fitted
+    made._keep(options)
+    return made
+
+
+def open_run(kind: "type[Forecaster]", folder: Path, panel: Panel) -> "Forecaster":
+    with process.importing():
+        from mqcast.run import Run
+
+    run = Run.open(folder)
+    config = run.config
+    made = kind(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
+    made.panel_, made.frame_types_, made.fitted_ = panel, FrameTypes(), FittedNetwork(run)
+    made._keep(made._options())
+    return made

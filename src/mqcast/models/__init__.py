@@ -1,0 +1,18 @@
+"""The seam: what a model is, which there are, and how one of your own becomes one of them."""
+
+from mqcast.models.outside import forecast_each
+from mqcast.models.protocol import FittedModel, Model, TrainOptions
+from mqcast.models.registry import BASELINE, DEFAULT, get, names, register, unregister
+
+__all__ = [
+    "BASELINE",
+    "DEFAULT",
+    "FittedModel",
+    "Model",
+    "TrainOptions",
+    "forecast_each",
+    "get",
+    "names",
+    "register",
+    "unregister",
+]

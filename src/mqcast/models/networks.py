@@ -1,0 +1,157 @@
+"""The networks of the family as models: trained into a run, forecast from it."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from mqcast import process
+from mqcast.data.panel import Panel
+from mqcast.data.views import can_be_read_as
+from mqcast.errors import ArtifactError, ConfigError, Interrupted
+from mqcast.models.protocol import Progress, TrainOptions
+from mqcast.models.recipe import settings_for
+from mqcast.settings import FAMILY, RunConfig
+from mqcast.settings.merge import Layer, Merged, Origin
+
+if TYPE_CHECKING:
+    from mqcast.report.sources import Trained
+    from mqcast.run import Run
+
+KEPT = {"model", "window", "scaling"}  # by a network that starts from another: what the weights depend on
+
+
+@dataclass(frozen=True)
+class FittedNetwork:
+    """A trained run; `merged` says where its settings came from, if it was trained in this process."""
+
+    run: "Run"
+    device: str = "auto"
+    merged: Merged | None = None
+
+    @property
+    def config(self) -> RunConfig:
+        return self.run.config
+
+    @property
+    def context(self) -> int:
+        from mqcast.forecast.predict import context_of
+
+        return context_of(self.config.model, self.config.window.horizon)
+
+    def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
+        with process.importing():
+            from mqcast.forecast.predict import forecast_frame
+
+        return forecast_frame(self.run, panel, first=first, last=last, device=self.device)
+
+    def write(self, panel: Panel, path: Path, first: Any, last: Any, on_progress: Progress | None) -> Path:
+        from mqcast.forecast.predict import forecast
+
+        return forecast(self.run, panel, path, first=first, last=last, device=self.device, on_progress=on_progress)
+
+    def explain(self, panel: Panel, ids: Sequence[Any], cutoff: Any, above: float) -> pl.DataFrame:
+        if not self.config.model.variant.has_attention:
+            able = ", ".join(name for name, variant in FAMILY.items() if variant.has_attention)
+            raise ConfigError(f"{self.config.model.model} has no attention to explain; fit one of {able}")
+        with process.importing():
+            from mqcast.run_diagnostics import attention
+
+        return attention(self.run, panel, ids, cutoff, cutoff, above)
+
+    def describe(self, panel: Panel, first: Any, last: Any) -> "Trained":
+        with process.importing():
+            from mqcast.run_diagnostics import trained
+
+        return trained(self.run, panel, first, last)
+
+    def files(self) -> dict[str, bytes]:
+        return self.run.final_files()
+
+
+class NetworkModel:
+    """A network by its name in the family."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def check(self, options: TrainOptions) -> None:
+        with process.importing():
+            from mqcast.train.distributed import pick_device
+
+        pick_device(options.device)
+
+    def settings(self, panel: Panel, options: TrainOptions) -> Merged:
+        before = options.start_from
+        kept = _kept(before.config) if isinstance(before, FittedNetwork) else ()
+        limits = {"seed": options.seed, "max_steps": options.max_steps, "max_minutes": options.max_minutes}
+        said = {name: value for layer in options.layers for name, value in layer.items()}
+        given = {
+            name: value for name, value in limits.items() if value is not None and said.get(f"train.{name}") != value
+        }
+        layers = (*kept, *options.layers, Layer(Origin.ARGUMENTS, {"train": given}))
+        return settings_for(panel, self.name, options.horizon, options.quantiles, *layers, until=options.until)
+
+    def fit(self, panel: Panel, options: TrainOptions) -> FittedNetwork:
+        """In the folder that is asked for, or in a temporary one that goes with the run."""
+        merged = self.settings(panel, options)
+        if options.folder is not None:
+            return FittedNetwork(_train(panel, merged.config, options.folder, options), options.device, merged)
+        own = process.new_temporary_folder()
+        try:
+            run = _train(panel, merged.config, own / "run", options)
+        except BaseException as error:
+            shutil.rmtree(own, ignore_errors=True)
+            if not isinstance(error, Interrupted):
+                raise
+            text = f"{Signals(error.signal).name}: training has stopped; to go on another time, give folder="
+            raise Interrupted(text, error.signal) from None
+        process.keep_as_long_as(run, own)
+        return FittedNetwork(run, options.device, merged)
+
+    def load(self, folder: Path, options: TrainOptions) -> FittedNetwork:
+        with process.importing():
+            from mqcast.run import Run
+
+        run = Run.open(folder)
+        run.network()  # whole, or an error now
+        return FittedNetwork(run, options.device)
+
+
+def _train(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Run":
+    with process.importing():
+        from mqcast.train.loop import fit
+        from mqcast.train.records import progress
+
+    before = options.start_from
+    start_from = before.run if isinstance(before, FittedNetwork) else None
+    heard = options.listeners
+    with progress(quiet=not options.verbose) if heard is None else nullcontext(heard) as listeners:
+        return fit(
+            panel,
+            config,
+            folder,
+            resume=options.resume,
+            start_from=start_from,
+            listeners=listeners,
+            device=options.device,
+        )
+
+
+def _kept(config: RunConfig) -> tuple[Layer, ...]:
+    kept = config.model_dump(include=KEPT)
+    for asked in ("model", "quantiles"):
+        kept["model"].pop(asked)
+    kept["window"].pop("horizon")
+    return (Layer(Origin.START_FROM, kept),)
+
+
+def check_layout(panel: Panel, run: "Run", folder: Path) -> None:
+    """Raise unless the run can read the panel."""
+    if not can_be_read_as(panel, run.layout):
+        raise ArtifactError(f"the data in {folder} is not of the run's columns and categories; save it again")

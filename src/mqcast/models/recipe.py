@@ -1,0 +1,117 @@
+"""Settings that fit a panel: look-back, windows and reach by its frequency, its length and its size.
+
+They are what did well in the measurements of docs/measured.md, not the paper's: those are the defaults of each table.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from mqcast.data.frequency import DAY, season_of
+from mqcast.data.panel import Panel
+from mqcast.data.views import known_at
+from mqcast.data.windows import as_time
+from mqcast.errors import ConfigError
+from mqcast.settings.merge import Layer, Merged, Origin, merge
+
+LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
+TRAJECTORIES_A_STEP = 1024
+SAMPLE, NUM_BLOCKS = 1_000_000, 16  # values looked at, where there are more: so many blocks of neighbours
+CLOSINGS, FAR_FROM_NONE = 0.02, 20  # share of zeros that follow a sale; the least of other days
+
+
+def settings_for(
+    panel: Panel, model: str, horizon: int, quantiles: tuple[float, ...], *layers: Layer, until: Any = None
+) -> Merged:
+    """All settings of a network on this panel; the layers go before those that fit it.
+
+    They fit the panel as it was known at `until`, the last date whose targets training may know, or at the
+    `split.train_until` of a layer.
+    """
+    asked: dict[str, Any] = {"window.horizon": horizon, "model.quantiles": quantiles, "model.model": model}
+    if until is not None:
+        asked |= {"split.train_until": until, "split.valid_until": until}
+    said = {name: value for layer in layers for name, value in layer.items()}
+    if (date := until if until is not None else said.get("split.train_until")) is not None:
+        panel = known_at(panel, as_time(date, panel.axis))
+    return merge(_fitting(panel, horizon, said), *layers, asked=asked).with_whole_context()
+
+
+def _fitting(panel: Panel, horizon: int, said: dict[str, Any]) -> Layer:
+    """What the data decide; `said` counts where one value follows from another."""
+    length = int(np.median(np.diff(panel.offsets)))
+    if length < 3:
+        raise ConfigError(f"most series have {length} rows, from which nothing can be learnt; give more history")
+    if horizon >= (longest := int(np.diff(panel.offsets).max())):
+        raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
+    lookback, num_fcts = _reach(panel, horizon, length)
+    season = season_of(panel.axis.frequency)
+    batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
+    trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
+    steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
+    most = said.get("train.max_steps", steps)
+    warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
+    tables: dict[str, Any] = {
+        "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
+        "scaling": _scaling(panel),
+        "model": {
+            "lookback": lookback,
+            "encoder_dilations": _doubling(min(max(season, 8), length)),
+            "position_dilations": _doubling(min(horizon - 1, 3 if season > 7 else 7)) if horizon > 1 else None,
+            "dropout": 0.1,
+            "research": {"scale_inputs": False},
+        },
+        "train": {
+            "learning_rate": 3e-3,
+            "schedule": "cosine",
+            "patience": None,
+            "max_steps": steps,
+            "max_epochs": 1_000_000,
+            **warm_up,
+        },
+    }
+    return Layer(Origin.FITS_THE_DATA, tables)
+
+
+def _scaling(panel: Panel) -> dict[str, Any]:
+    """Changes from a recent level, in logarithms unless demand may be negative; zeros told apart, see `data.scaling`.
+
+    Where closed days follow days of large sales, again and again, they are learnt best without logarithms, on the scale
+    of the whole series.
+    """
+    if np.nanmin(panel.target) < 0:
+        return {"by": "recent", "log1p": False}
+    size = min(len(panel.target), SAMPLE // NUM_BLOCKS)
+    starts = np.linspace(0, len(panel.target) - size, NUM_BLOCKS if len(panel.target) > SAMPLE else 1).astype(int)
+    size = size if len(panel.target) > SAMPLE else len(panel.target)
+    y = np.concatenate([panel.target[start : start + size] for start in starts])
+    num_closings, sold = int(((y[1:] == 0) & (y[:-1] > 0)).sum()), y[y > 0]
+    if num_closings > CLOSINGS * len(y) and np.quantile(sold, 0.05) > FAR_FROM_NONE:
+        return {"by": "series", "log1p": False, "zeros": "told_apart"}
+    return {"by": "recent", "log1p": True, "zeros": "told_apart"}
+
+
+def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
+    """Steps that the attention looks back, and creation times in a window.
+
+    Three years of weeks or months, eight weeks of days, a week of hours: so far that like events are inside; but no
+    more than there is.
+    """
+    frequency = panel.axis.frequency
+    season = season_of(frequency)
+    if frequency.sub_daily:
+        wanted, num_fcts = 7 * season, 2 * season
+    elif frequency.size == DAY:  # of days or of business days
+        wanted, num_fcts = max(8 * season, 2 * horizon), 8 * season
+    else:
+        wanted, num_fcts = 3 * max(season, 4), max(season, 12)
+    lookback = max(1, min(wanted, length - horizon - 1))
+    return lookback, max(1, min(num_fcts, length - 1))
+
+
+def _doubling(total: int) -> tuple[int, ...]:
+    """1, 2, 4 … as long as they sum to no more than `total`; at least one."""
+    found = [1]
+    while sum(found) + 2 * found[-1] <= total:
+        found.append(2 * found[-1])
+    return tuple(found)

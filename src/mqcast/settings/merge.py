@@ -1,0 +1,186 @@
+"""The one merge of settings: built-in < fits the data < task < preset < file < arguments; each value has an origin."""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mqcast.errors import ConfigError, quoted
+from mqcast.settings.base import NONE, Settings
+from mqcast.settings.tables import ResearchConfig, RunConfig
+
+Tables = Mapping[str, Mapping[str, Any]]
+OTHER_TABLES = ("schema", "search")  # of a settings file, read by `pack` and `search`
+EXAMPLE = "{'train': {'seed': 1}}"
+ASKED = {"window.horizon": "horizon", "model.quantiles": "quantiles", "model.model": "model"}
+
+
+class Origin(IntEnum):
+    """Who set a value; a later one overrules an earlier one."""
+
+    BUILT_IN = 0
+    FITS_THE_DATA = 1
+    START_FROM = 2
+    TASK = 3
+    PRESET = 4
+    FILE = 5
+    ARGUMENTS = 6
+    FOLLOWS = 7
+
+    @property
+    def text(self) -> str:
+        return {Origin.FOLLOWS: "follows from the others"}.get(self, self.name.lower().replace("_", " "))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Tables of some settings, and who set them."""
+
+    origin: Origin
+    tables: Tables
+
+    def __post_init__(self) -> None:
+        for table, values in self.tables.items():
+            if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in (table, *values)):
+                raise ConfigError(f"config: {table} is {quoted(values)}; give tables of settings: {EXAMPLE}")
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Dotted names and values; a switch of `research` that stands in [model] is named where it belongs."""
+        for table, values in self.tables.items():
+            if table in OTHER_TABLES:
+                continue
+            for name, value in values.items():
+                if table == "model" and name == "research":
+                    yield from ((f"model.research.{inner}", one) for inner, one in dict(value).items())
+                elif table == "model" and name.removeprefix("research.") in ResearchConfig.model_fields:
+                    yield f"model.research.{name.removeprefix('research.')}", value
+                else:
+                    dotted = f"{table}.{name}"
+                    yield dotted, None if dotted in _optional() and isinstance(value, str) and value == NONE else value
+
+
+@cache
+def _optional() -> frozenset[str]:
+    """Settings that may be None, which TOML writes as "none"."""
+    tables: dict[str, Any] = {table: field.annotation for table, field in RunConfig.model_fields.items()}
+    return frozenset(f"{table}.{name}" for table, kind in tables.items() for name in kind.may_be_none())
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A run's settings, and the origin of each by its dotted name; what is not named is built in."""
+
+    config: RunConfig
+    origins: Mapping[str, Origin]
+
+    def with_whole_context(self) -> "Merged":
+        """Windows that reach back as far as their first forecast looks, unless the user has said how far."""
+        if self.origins.get("window.history", Origin.BUILT_IN) >= Origin.FILE:
+            return self
+        config = self.config.with_whole_context()
+        if config == self.config:
+            return self
+        return replace(self, config=config, origins={**self.origins, "window.history": Origin.FOLLOWS})
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Setting, value and origin of every setting, in the order of the tables."""
+        named = _named(self.config)
+        return [(name, str(value), self.origins.get(name, Origin.BUILT_IN).text) for name, value in named]
+
+    def table(self) -> pl.DataFrame:
+        return pl.DataFrame(self.rows(), schema=["setting", "value", "origin"], orient="row")
+
+
+def merge(*layers: Layer, asked: Mapping[str, Any] | None = None) -> Merged:
+    """All settings of a run. The layers come in rising order; `asked` are values that no layer may contradict."""
+    origins = [layer.origin for layer in layers]
+    assert origins == sorted(origins), "layers come in the order of their origins"
+    values: dict[str, tuple[Any, Origin]] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            _refuse_contradiction(name, value, (asked or {}).get(name, value))
+            values[name] = value, layer.origin
+    values |= {name: (value, Origin.ARGUMENTS) for name, value in (asked or {}).items()}
+    tables: dict[str, Any] = {}
+    for name, (value, _) in values.items():
+        *path, field = name.split(".")
+        place = tables
+        for part in path:
+            place = place.setdefault(part, {})
+        place[field] = value
+    return Merged(RunConfig(**tables), {name: origin for name, (_, origin) in values.items()})
+
+
+def user_layers(config: RunConfig | Mapping[str, Any] | str | Path | None, **arguments: Any) -> tuple[Layer, ...]:
+    """What a user says: settings in whatever form they come, and arguments that go into the table `train`."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    layers = [] if config is None else [_user_layer(config)]
+    return (*layers, *([Layer(Origin.ARGUMENTS, {"train": given})] if given else []))
+
+
+def tables_of(layers: Iterable[Layer]) -> dict[str, dict[str, Any]]:
+    """What several layers say, in one set of tables."""
+    tables: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for table, values in layer.tables.items():
+            tables[table] = tables.get(table, {}) | dict(values)
+    return tables
+
+
+def assigned(assignments: Iterable[str]) -> Layer:
+    """Of `train.learning_rate=0.003` and the like, as the command line takes them."""
+    values: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            raise ConfigError(f"--set {text}: write it as table.setting=value, such as train.learning_rate=0.003")
+        try:
+            values[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = value
+    return assigned_values(values)
+
+
+def assigned_values(values: Mapping[str, Any]) -> Layer:
+    """Of values by their dotted names."""
+    tables: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        table, _, field = name.partition(".")
+        tables.setdefault(table, {})[field] = value
+    return Layer(Origin.ARGUMENTS, tables)
+
+
+def _user_layer(config: Any) -> Layer:
+    if isinstance(config, str | Path):
+        return Layer(Origin.FILE, Settings.read_toml(config))
+    if isinstance(config, RunConfig):
+        return Layer(Origin.ARGUMENTS, config.model_dump(exclude_unset=True))
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"config is a {type(config).__name__}; give a TOML file, a RunConfig or a dictionary of tables"
+        )
+    return Layer(Origin.ARGUMENTS, config)
+
+
+def _refuse_contradiction(name: str, value: Any, asked: Any) -> None:
+    same = tuple(asked) == tuple(value) if isinstance(value, list | tuple) else asked == value
+    if not same:
+        argument = ASKED[name]
+        raise ConfigError(
+            f"config says {name} = {value!r}, but {asked!r} is asked for; take it out of the config, or ask for the "
+            f"same: Forecaster({argument}={value!r}), on the command line --{argument.removesuffix('s')}"
+        )
+
+
+def _named(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from _named(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
