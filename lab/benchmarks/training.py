@@ -1,4 +1,4 @@
-"""Training trajectories per second: with and without forking, processes and threads, sizes of micro-batch, compiled.
+"""Training trajectories per second: with and without forking, processes and threads, sizes of micro-batch.
 
     python -m lab.benchmarks.training [--rounds 3] [--steps 24]
 
@@ -34,7 +34,6 @@ WAYS: dict[str, dict] = {
     "2 processes, without forking": {"processes": 2, "forking": False},
     "2 processes, micro-batch 4": {"processes": 2, "train.micro_batch": 4},
     "2 processes, micro-batch 16": {"processes": 2, "train.micro_batch": 16},
-    "1 process, compiled": {"processes": 1, "train.compile": "true"},
 }
 
 

@@ -139,7 +139,7 @@ class Run:
         return self.facts["micro_batch"]
 
     @property
-    def least(self) -> float:
+    def lower_bound(self) -> float:
         """No forecast is below this: 0 if no target ever was."""
         return 0.0 if self.facts.get("never_negative") else -np.inf
 

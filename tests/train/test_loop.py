@@ -464,13 +464,10 @@ def test_an_unusable_device_is_an_error(tmp_path):
         fit(sample_panel(), CONFIG, tmp_path / "run", device="no-such-device")
 
 
-@pytest.mark.slow
-def test_a_compiled_network_trains_alike(tmp_path):
-    plain, compiled = (
-        fit(sample_panel(), config(compile=value, max_steps=4), tmp_path / str(value)) for value in (False, True)
-    )
-    for one, other in zip(plain.network().parameters(), compiled.network().parameters(), strict=True):
-        assert torch.allclose(one, other, atol=1e-4)
+def test_a_switch_that_is_gone_is_read_where_it_was_off_and_refused_where_it_was_on():
+    assert TrainConfig(compile=False) == TrainConfig()
+    with pytest.raises(ConfigError, match=r"train\.compile is gone"):
+        TrainConfig(compile=True)
 
 
 @pytest.mark.parametrize("model", ["mqt", "mqcnn", "mqrnn"])

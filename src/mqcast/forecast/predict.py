@@ -84,7 +84,7 @@ def write_forecasts(
         with Merger(files, path, draft) as merger:
             for i in ranks.claims(len(shards)):
                 if _shard(files[i]) is None:
-                    _write_shard(files[i], *shard_frame(network, assemble, plan, shards[i], run.least))
+                    _write_shard(files[i], *shard_frame(network, assemble, plan, shards[i], run.lower_bound))
                 if ranks.is_first:
                     merger.take()
                     if on_progress is not None:
@@ -115,7 +115,7 @@ def forecast_frame(
     with joined(device, run.config.train.num_threads) as ranks:
         network.to(ranks.device)
         for i, series in enumerate(shards):
-            frame, told = shard_frame(network, assemble, plan, series, run.least)
+            frame, told = shard_frame(network, assemble, plan, series, run.lower_bound)
             found.append(frame)
             limited.add(told)
             if on_progress is not None:
@@ -158,7 +158,7 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
 
 
 def shard_frame(
-    network: Network, assemble: Assembler, plan: CutoffPlan, series: range, least: float = -np.inf
+    network: Network, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, in the order of series, cutoff and horizon; which of them had to be limited."""
     part, found = plan.of_series(series), [_no_rows(network)]
@@ -168,7 +168,7 @@ def shard_frame(
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
-    values, limited = within_limits(assemble.panel, *rows, values[order], typical, least)
+    values, limited = within_limits(assemble.panel, *rows, values[order], typical, lower_bound)
     return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
 
 

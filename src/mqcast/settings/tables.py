@@ -206,9 +206,18 @@ class TrainConfig(Settings):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="auto: bfloat16 autocast on accelerators that have it"
     )
-    compile: bool = Field(default=False, description="run the network through torch.compile")
     checkpoint_minutes: float = Field(default=10.0, ge=0, description="time between saves; also saved at epochs' ends")
     log_every: int = Field(default=10, ge=1, description="steps between lines of metrics.jsonl")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_compile(cls, values: Any) -> Any:
+        """The runs of 0.1.0 name a setting that is gone; it was off unless somebody switched it on."""
+        if not isinstance(values, dict) or "compile" not in values:
+            return values
+        if values["compile"] is not False:
+            raise ValueError("train.compile is gone, since it made training slower; take it out")
+        return {name: value for name, value in values.items() if name != "compile"}
 
 
 class RunConfig(Settings):

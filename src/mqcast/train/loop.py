@@ -15,29 +15,29 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from mqcast.data.batch import Assembler, Batch
-from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
-from mqcast.levels import percentile
 from mqcast.nn.fused import why_not_served
 from mqcast.nn.inputs import Inputs
-from mqcast.nn.loss import quantile_loss
-from mqcast.nn.networks import Network, evaluating
+from mqcast.nn.networks import Network
 from mqcast.run import Run, exists
 from mqcast.settings import RunConfig
 from mqcast.train.checkpoint import Checkpoint, Checkpoints
 from mqcast.train.distributed import Ranks, joined
+from mqcast.train.divergence import divergence_error, places_of, windows_not_finite
 from mqcast.train.memory import pick_micro_batch, require_memory
 from mqcast.train.optimiser import autocast, learning_rate, new_optimiser, set_rate
 from mqcast.train.records import Begin, Epoch, Listener, Message, MetricsFile, Record, Step
 from mqcast.train.signals import StopRequests, stop_requests
 from mqcast.train.spans import known_to_training, training_spans
+from mqcast.train.validation import validate
 
 OUT_OF_TIME = "out of time"
 
@@ -128,9 +128,8 @@ class Training:
         self.valid_plan = valid and WindowPlan(judged, to_validate, valid, shuffle=False)
         self.run = self._open(folder, resume)
         self.network: Network = self.run.new_network(start_from).to(ranks.device)
-        self.dropout_bits = None if config.train.compile else torch.Generator(ranks.device)
+        self.dropout_bits = torch.Generator(ranks.device)
         self.network.drop_by(self.dropout_bits)
-        self.loss_of = torch.compile(self.network.loss) if config.train.compile else self.network.loss
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
         for parameter, part in zip(self.parameters.values(), self._parts(self.gradient), strict=True):
@@ -225,7 +224,7 @@ class Training:
     def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
         """The summed loss of a micro-batch, how many terms it has, and trajectories."""
         with self._dropout(leaf):
-            loss, count = self.loss_of(batch, batch.num_fcts)
+            loss, count = self.network.loss(batch, batch.num_fcts)
         return loss, count, batch.is_fct.sum().to(count.dtype)
 
     @contextmanager
@@ -233,13 +232,8 @@ class Training:
         """A dropout that is a function of seed, step and micro-batch; and the precision asked for."""
         seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
         seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)  # int64
-        with ExitStack() as stack:
-            if self.dropout_bits is not None:
-                self.dropout_bits.manual_seed(seed)
-            else:  # torch.compile knows no generator but the global one
-                stack.enter_context(torch.random.fork_rng())
-                torch.manual_seed(seed)
-            stack.enter_context(autocast(self.config.train, self.ranks.device))
+        self.dropout_bits.manual_seed(seed)
+        with autocast(self.config.train, self.ranks.device):
             yield
 
     def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
@@ -250,8 +244,8 @@ class Training:
         self.optimiser.step()
         if self.average is not None and self.config.train.average:
             decay = min(self.config.train.average, (1 + self.state.step) / (10 + self.state.step))
-            for name, parameter in self.parameters.items():
-                self.average[name].lerp_(parameter.detach(), 1 - decay)
+            now = [parameter.detach() for parameter in self.parameters.values()]
+            get_ema_multi_avg_fn(decay)([self.average[name] for name in self.parameters], now, self.state.step)
 
     def _end_epoch(self, reason: str | None) -> str | None:
         """Validate, keep the best weights, decide whether to go on, save; why training is done, if it is.
@@ -285,35 +279,12 @@ class Training:
             self._save()
         return reason
 
-    @torch.no_grad()
     def _validate(self) -> tuple[float | None, dict[str, float]]:
-        """Mean loss on the validation span as training scores it, and 2·Σ loss / Σ |demand| in units of demand."""
+        """Validation loss as training scores it, and quantile risks; None without a validation span."""
         if self.valid_plan is None:
             return None, {}
-        levels = self.network.levels
-        num_steps = self.valid_plan.num_batches(0)
-        table = torch.zeros(num_steps, 3 + len(levels), dtype=torch.float64)  # loss, terms, |demand|, loss by level
-        with evaluating(self.network):
-            for step in self.ranks.share(num_steps):
-                for leaf in self.valid_plan.batch(0, step).split(self.run.micro_batch):
-                    batch = self.assemble_valid(leaf).to(self.ranks.device)
-                    weights, n = self.average or self.parameters, batch.num_fcts
-                    forecasts = torch.func.functional_call(self.network, weights, (batch, n))
-                    loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
-                    table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
-        loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
-        names = [percentile(level) for level in self.config.model.quantiles] if demand else []
-        return loss / max(count, 1), {name: 2 * x / demand for name, x in zip(names, by_level, strict=False)}
-
-    def _in_units(self, batch: Batch, forecasts: Tensor) -> Tensor:
-        """Σ |demand| and the summed loss of each level, in units of demand."""
-        n = batch.num_fcts
-        scored = batch.is_scored(n).cpu().numpy()
-        both = batch.unscaled(torch.cat((batch.targets(n)[..., None], forecasts), dim=-1))
-        values = np.where(scored[..., None], both, 0)
-        error, levels = values[..., :1] - values[..., 1:], np.array(self.config.model.quantiles)
-        losses = np.maximum(levels * error, (levels - 1) * error).sum(axis=(0, 1, 2))
-        return torch.from_numpy(np.append(np.abs(values[..., 0]).sum(), losses))
+        weights = self.average or self.parameters
+        return validate(self.network, weights, self.valid_plan, self.assemble_valid, self.run.micro_batch, self.ranks)
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
@@ -431,33 +402,17 @@ class Training:
             return OUT_OF_TIME
         return None
 
-    @torch.no_grad()
     def _divergence(self, leaves: list[Windows], losses: Tensor) -> TrainingError:
         """Say for which windows this step's loss or gradient is not finite; the step is run again to find them."""
         suspects = [i for i, loss in enumerate(losses.tolist()) if not math.isfinite(loss)]
-        found = []
+        broken = []
         for i in suspects or range(len(leaves)):
-            batch = self.assemble(leaves[i]).to(self.ranks.device)
-            n = batch.num_fcts
             with self._dropout(i):
-                forecasts = self.network(batch, n).float()
-            finite = forecasts.isfinite().all(dim=-1) & batch.targets(n).isfinite()
-            bad = (batch.is_scored(n) & ~finite).flatten(1).any(dim=1).cpu().numpy()
-            found.append(leaves[i].take(np.flatnonzero(bad) if bad.any() else np.arange(len(bad))))
-        places = [self._place(windows, b) for windows in found for b in range(len(windows))]
-        step, shown = self.state.step + 1, "; ".join(f"series {name!r}, {dates}" for name, dates in places[:5])
-        more = f"; and {len(places) - 5} windows more" if len(places) > 5 else ""
-        what = "loss" if suspects else "gradient"
-        return TrainingError(
-            f"the {what} of step {step:,} is not finite for {len(places)} of {sum(map(len, leaves))} windows "
-            f"(series, first and last creation time): {shown}{more}. Look for extreme values there, or use a lower "
-            f"learning_rate; what was saved in {self.run.folder} before is intact",
-            step,
-            tuple(dict.fromkeys(name for name, _ in places)),
+                broken.append(windows_not_finite(self.network, self.assemble, leaves[i], self.ranks.device))
+        return divergence_error(
+            "loss" if suspects else "gradient",
+            self.state.step + 1,
+            sum(map(len, leaves)),
+            [place for windows in broken for place in places_of(windows, self.assemble.panel)],
+            self.run.folder,
         )
-
-    def _place(self, windows: Windows, b: int) -> tuple[str, str]:
-        """A window's series, and its first and last creation time."""
-        series, panel = windows.series[b : b + 1], self.assemble.panel
-        ends = (panel.times_at(series, at[b : b + 1], 1)[0, 0] for at in (windows.first_fct, windows.last_fct))
-        return panel.ids[int(series[0])].as_py(), " to ".join(show_time(int(end)) for end in ends)
