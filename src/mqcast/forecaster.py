@@ -1,15 +1,18 @@
+# pyright: strict, reportUnnecessaryIsInstance=false
 """Forecaster: fit, predict, revisions, backtest, evaluate, explain, save, load; the sklearn-like face of it all."""
 
+import datetime as dt
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import narwhals as nw
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast import models, process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
@@ -35,6 +38,10 @@ if TYPE_CHECKING:
     from mqcast.run import Run
 
 
+Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet files
+Date = dt.date | dt.datetime | str
+
+
 @dataclass(frozen=True)
 class Backtest:
     """What the last backtest was made with: the data, what was asked for, and the last model with its cutoffs."""
@@ -47,7 +54,7 @@ class Backtest:
     last: Any
 
 
-class Forecaster:
+class Forecaster(Generic[IntoDataFrameT]):
     """Quantile forecasts of many series, by MQTransformer, its ablations, its baselines, or the same season of before.
 
     model       a name of `mqcast.models.names()`, or a mean of several: "mean_of(mqt, 3)"
@@ -97,7 +104,7 @@ class Forecaster:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._names()}
 
-    def set_params(self, **params: Any) -> "Forecaster":
+    def set_params(self, **params: Any) -> "Forecaster[IntoDataFrameT]":
         for name, value in params.items():
             if name not in self._names():
                 raise ConfigError(f"a Forecaster has no parameter {name!r}{nearest(name, self._names())}")
@@ -119,13 +126,13 @@ class Forecaster:
 
     def fit(
         self,
-        frame: Any,
-        static: Any = None,
-        events: Any = None,
+        frame: "IntoDataFrameT | Source",
+        static: Source | None = None,
+        events: Source | None = None,
         *,
         resume: bool = False,
-        start_from: "Forecaster | None" = None,
-    ) -> "Forecaster":
+        start_from: "Forecaster[Any] | None" = None,
+    ) -> "Forecaster[IntoDataFrameT]":
         """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
 
         static: a table with a row a series; events: a table with a row a date. Rows after the last sale, with known
@@ -146,7 +153,7 @@ class Forecaster:
         return self
 
     def _read(
-        self, frame: Any, static: Any, events: Any, before: "Forecaster | None" = None
+        self, frame: Any, static: Any, events: Any, before: "Forecaster[Any] | None" = None
     ) -> tuple[Panel, FrameTypes]:
         """The data, with the columns and categories of a forecaster before, if there is one."""
         if before is not None:
@@ -200,7 +207,7 @@ class Forecaster:
         return getattr(getattr(self, "fitted_", None), "config", None)
 
     @property
-    def settings_(self) -> Any:
+    def settings_(self) -> IntoDataFrameT:
         """Every setting of a fitted network, its value, and where that came from."""
         self._fitted()
         merged = getattr(self.fitted_, "merged", None)
@@ -212,8 +219,14 @@ class Forecaster:
     # -- forecasts -----------------------------------------------------------------------------------------------------
 
     def predict(
-        self, frame: Any = None, future: Any = None, *, static: Any = None, events: Any = None, cutoff: Any = None
-    ) -> Any:
+        self,
+        frame: IntoDataFrameT | Source | None = None,
+        future: Source | None = None,
+        *,
+        static: Source | None = None,
+        events: Source | None = None,
+        cutoff: Date | None = None,
+    ) -> IntoDataFrameT:
         """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
 
         frame: new history, without training again; None: what was fitted. future: rows of known columns after the last
@@ -225,14 +238,14 @@ class Forecaster:
 
     def revisions(
         self,
-        frame: Any = None,
-        start: Any = None,
-        end: Any = None,
+        frame: IntoDataFrameT | Source | None = None,
+        start: Date | None = None,
+        end: Date | None = None,
         *,
-        future: Any = None,
-        static: Any = None,
-        events: Any = None,
-    ) -> Any:
+        future: Source | None = None,
+        static: Source | None = None,
+        events: Source | None = None,
+    ) -> IntoDataFrameT:
         """Forecasts from every cutoff between two dates, in one pass; left out: the last 3 horizons.
 
         The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
@@ -242,8 +255,14 @@ class Forecaster:
         return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
 
     def what_if(
-        self, future: Any, baseline: Any = None, *, frame: Any = None, static: Any = None, events: Any = None
-    ) -> Any:
+        self,
+        future: Source,
+        baseline: Source | None = None,
+        *,
+        frame: IntoDataFrameT | Source | None = None,
+        static: Source | None = None,
+        events: Source | None = None,
+    ) -> IntoDataFrameT:
         """Forecasts of two plans from one cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
 
         baseline: the other plan; None: the one that the history has.
@@ -268,14 +287,14 @@ class Forecaster:
 
     def backtest(
         self,
-        frame: Any = None,
-        start: Any = None,
-        end: Any = None,
+        frame: IntoDataFrameT | Source | None = None,
+        start: Date | None = None,
+        end: Date | None = None,
         *,
         refit: int | None = None,
-        static: Any = None,
-        events: Any = None,
-    ) -> Any:
+        static: Source | None = None,
+        events: Source | None = None,
+    ) -> IntoDataFrameT:
         """Forecasts from every cutoff between two dates, by networks that were trained on what was known before.
 
         Trained once, on targets up to `start`; with `refit` anew after every so many cutoffs. Left out, the cutoffs are
@@ -287,7 +306,7 @@ class Forecaster:
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
         start, end = self._cutoffs(panel, start, end, options.horizon)
-        frames = []
+        frames: list[pl.DataFrame] = []
         for first, last in _parts(panel, start, end, refit):
             fitted = model.fit(panel, replace(options, until=first))
             frames.append(fitted.forecast(panel, first, last))
@@ -297,7 +316,9 @@ class Forecaster:
         self.__dict__.pop("_plots_", None)
         return self.backtest_
 
-    def evaluate(self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None) -> Any:
+    def evaluate(
+        self, by: str | Sequence[str] = (), *, slices: Slices | None = None, season: int | None = None
+    ) -> IntoDataFrameT:
         """Accuracy of the last backtest (made now if there is none); see `mqcast.evaluate`."""
         if not hasattr(self, "backtest_"):
             self.backtest()
@@ -330,7 +351,7 @@ class Forecaster:
         if not hasattr(self, "_plots_"):
             with process.importing():
                 with suppress(ImportError):  # plotly imports it late, and it sets a warnings filter
-                    import plotly.graph_objs._deprecations  # noqa: F401
+                    import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
             self._plots_ = Plots(self._sources())
@@ -347,12 +368,14 @@ class Forecaster:
         naive = models.get(models.BASELINE).fit(made.panel, made.options)
         frames = {made.model: self.backtest_}
         frames.setdefault(models.BASELINE, naive.forecast(made.panel, cutoffs.min(), cutoffs.max()))
-        trained = {}
+        trained: dict[str, Any] = {}
         if isinstance(made.fitted, CanDescribe):
             trained[made.model] = made.fitted.describe(made.panel, made.first, made.last)
         return Sources.of(frames, panel=made.panel, trained=trained)
 
-    def explain(self, ids: Any, cutoff: Any = None, *, above: float = 0.01) -> Any:
+    def explain(
+        self, ids: str | int | Iterable[str | int], cutoff: Date | None = None, *, above: float = 0.01
+    ) -> IntoDataFrameT:
         """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
         self._fitted()
         if not isinstance(self.fitted_, CanExplain):
@@ -365,17 +388,17 @@ class Forecaster:
             raise ConfigError("ids is empty; give the id of a series, or several")
         for name in names:
             self.panel_.index_of(name)
-        found = []
+        weights: list[pl.DataFrame] = []
         for name in names:
-            found.append(self.fitted_.explain(self.panel_, [name], cutoff, above))
-            if found[-1].is_empty():
+            weights.append(self.fitted_.explain(self.panel_, [name], cutoff, above))
+            if weights[-1].is_empty():
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
-        return self.frame_types_.to_native(pl.concat(found), self.panel_.schema.id)
+        return self.frame_types_.to_native(pl.concat(weights), self.panel_.schema.id)
 
     # -- on disk -------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster":
+    def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster[pl.DataFrame]":
         """A trained run, and the data to forecast from."""
         from mqcast.forecaster_files import open_run
 
@@ -389,7 +412,7 @@ class Forecaster:
         return save(self, path_of("path", path))
 
     @classmethod
-    def load(cls, path: str | Path) -> "Forecaster":
+    def load(cls, path: str | Path) -> "Forecaster[Any]":
         """The forecaster that `save` wrote."""
         from mqcast.forecaster_files import load
 

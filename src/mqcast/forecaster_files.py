@@ -24,13 +24,13 @@ FORMAT, FORMAT_VERSION = "mqcast-forecaster", 2
 FACTS, PANEL = "forecaster.json", "panel"
 
 
-def save(forecaster: "Forecaster", path: Path) -> Path:
+def save(forecaster: "Forecaster[Any]", path: Path) -> Path:
     with claimed(path, "saving to", make_parents=True):
         _save(forecaster, path)
     return path
 
 
-def _save(forecaster: "Forecaster", path: Path) -> None:
+def _save(forecaster: "Forecaster[Any]", path: Path) -> None:
     if path.exists():
         raise ArtifactError(f"{path} exists already; name a new folder")
     if not isinstance(forecaster.fitted_, CanSave):
@@ -61,7 +61,7 @@ def _save(forecaster: "Forecaster", path: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _params(forecaster: "Forecaster") -> dict[str, Any]:
+def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
     """As the model was fitted, not as `set_params` may have changed them since."""
     model, options = forecaster._fitted_as_
     return {
@@ -75,7 +75,7 @@ def _params(forecaster: "Forecaster") -> dict[str, Any]:
     }
 
 
-def load(kind: "type[Forecaster]", path: Path) -> "Forecaster":
+def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
     if not (path / FACTS).exists():
         raise ArtifactError(f"no forecaster at {path}: there is no {FACTS}; write one with save")
     files = ArtifactFolder(path, "restore it, or save the forecaster again")
@@ -108,7 +108,7 @@ def load(kind: "type[Forecaster]", path: Path) -> "Forecaster":
     return made
 
 
-def open_run(kind: "type[Forecaster]", folder: Path, panel: Panel) -> "Forecaster":
+def open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
     with process.importing():
         from mqcast.run import Run
 

@@ -1,3 +1,4 @@
+# pyright: strict
 """The seam: what a model is, which there are, and how one of your own becomes one of them."""
 
 from mqcast.models.outside import forecast_each

@@ -1,3 +1,4 @@
+# pyright: strict
 """The mean of several models' quantiles. Members have seeds of their own and share the minutes."""
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ class MeanOf:
         return FittedMean(tuple(fitted), options.quantiles)
 
     def load(self, folder: Path, options: TrainOptions) -> FittedMean:
-        loaded = []
+        loaded: list[FittedModel] = []
         for number, member in enumerate(self.members):
             if not isinstance(member, CanLoad):
                 raise ConfigError(f"member {number + 1} of the mean cannot be loaded; give its class load()")

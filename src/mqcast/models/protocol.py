@@ -1,3 +1,4 @@
+# pyright: strict
 """What a model is to everything above it: it is fitted on a panel, and then forecasts panels between two cutoffs."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# pyright: strict, reportUnnecessaryIsInstance=false
 """The models there are, by name: the networks of the family, seasonal naive, means of several, and anyone's own."""
 
 import re
