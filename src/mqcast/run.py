@@ -233,9 +233,9 @@ class Run:
         with torch.device("meta"):
             network = Network(self.config.model, Inputs(**self.facts["inputs"]), self.config.window.horizon)
         wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
-        found = {name: tensor.shape for name, tensor in weights.items()}
-        if wanted != found:
-            unlike = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+        given = {name: tensor.shape for name, tensor in weights.items()}
+        if wanted != given:
+            unlike = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
             raise ValueError(f"{unlike[0]} is not of the shape that config.toml asks for")
 
     def _trained_weights(self) -> bytes:
@@ -313,11 +313,11 @@ def scalers_of(arrays: dict[str, np.ndarray], config: RunConfig) -> tuple[Target
 
 def _unlike(one: Settings, other: Settings) -> list[str]:
     """Names of the settings in which two of a kind differ."""
-    found = []
+    names = []
     for name in type(one).model_fields:
         mine, theirs = getattr(one, name), getattr(other, name)
         if isinstance(mine, Settings):
-            found += [f"{name}.{inner}" for inner in _unlike(mine, theirs)]
+            names += [f"{name}.{inner}" for inner in _unlike(mine, theirs)]
         elif mine != theirs:
-            found.append(name)
-    return found
+            names.append(name)
+    return names

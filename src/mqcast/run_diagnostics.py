@@ -33,7 +33,7 @@ def attention(
     """Attention weights above a bound, of the cutoffs from `first` to `last`; none of series that are not forecast."""
     plan = cutoff_plan(run, panel, first, last)
     assemble, network = run.assembler(panel).on_windows(plan.config), run.network()
-    found = []
+    tables = []
     for name in ids:
         series = panel.index_of(name)
         part = plan.of_series(range(series, series + 1))
@@ -44,8 +44,8 @@ def attention(
                 panel.times_at(windows.series, windows.last_fct, 1),
             )
             begin, end = (panel.axis.dates(time.ravel()) for time in times)
-            found.append(table.filter(pl.col("cutoff").is_between(begin.min(), end.max())))
-    return pl.concat(found).unique(maintain_order=True) if found else pl.DataFrame()
+            tables.append(table.filter(pl.col("cutoff").is_between(begin.min(), end.max())))
+    return pl.concat(tables).unique(maintain_order=True) if tables else pl.DataFrame()
 
 
 def encodings(run: Run, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame | None:

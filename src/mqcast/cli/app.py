@@ -238,7 +238,7 @@ def _with_options(text: str) -> str:
     command = next((commands[word] for word in sys.argv[1:] if word in commands), None)
     names = {} if command is None else {option.name: option.opts[0] for option in command.params}
     return re.sub(
-        r"\b(\w+)='([^']*)'", lambda found: f"{names[found[1]]} {found[2]}" if found[1] in names else found[0], text
+        r"\b(\w+)='([^']*)'", lambda match: f"{names[match[1]]} {match[2]}" if match[1] in names else match[0], text
     )
 
 

@@ -106,9 +106,9 @@ def backtest_command(
         device=device,
         verbose=not as_json,
     )
-    found = made.backtest(Panel.open(panel), start, end, refit=refit)
-    _write(found, out)
-    facts = {"forecasts": str(out), "rows": len(found), "cutoffs": found["cutoff"].n_unique()}
+    frame = made.backtest(Panel.open(panel), start, end, refit=refit)
+    _write(frame, out)
+    facts = {"forecasts": str(out), "rows": len(frame), "cutoffs": frame["cutoff"].n_unique()}
     tell(as_json, facts, f"forecasts from {facts['cutoffs']} cutoffs are in {out}")
 
 
@@ -127,9 +127,9 @@ def what_if_command(
     """
     from mqcast.forecaster import Forecaster
 
-    found = Forecaster.of_run(run, Panel.open(panel)).what_if(future, baseline)
-    _write(found, out)
-    changes = {name: float(found[name].sum()) for name in found.columns if name.endswith("_change")}
+    both = Forecaster.of_run(run, Panel.open(panel)).what_if(future, baseline)
+    _write(both, out)
+    changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
     tell(as_json, {"forecasts": str(out), "total_change": changes}, f"in all {text}; by item and date in {out}")
 

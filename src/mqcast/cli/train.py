@@ -188,6 +188,6 @@ def bench_command(
     """
     from mqcast.bench import measure
 
-    found = measure(model, items, horizon, steps, device)
-    text = f"{model}: {found['trajectories_per_second']:,.0f} trajectories/s in training, "
-    tell(as_json, found, f"{text}{found['forecasts_per_second']:,.0f} forecasts/s of {horizon} weeks each")
+    speed = measure(model, items, horizon, steps, device)
+    text = f"{model}: {speed['trajectories_per_second']:,.0f} trajectories/s in training, "
+    tell(as_json, speed, f"{text}{speed['forecasts_per_second']:,.0f} forecasts/s of {horizon} weeks each")

@@ -36,7 +36,7 @@ def seasonal_naive(
     season = season or season_of(panel.axis.frequency)
     plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
     first_negative = _first_negative(panel)
-    found, without = [], []
+    forecasts, without = [], []
     for series, begin, end in zip(plan.series, plan.first_fct, plan.last_fct, strict=True):
         cutoffs = np.arange(begin, end + 1)
         point, spread = _of_series(panel, int(series), cutoffs, horizon, season)
@@ -47,7 +47,7 @@ def seasonal_naive(
         rows = np.full(known.sum(), series), cutoffs[known]
         times = panel.times_at(np.array([series]), cutoffs[:1], len(cutoffs))[0]
         least = np.where(times < first_negative, 0.0, -np.inf)[known, None, None]
-        found.append((*rows, within_limits(panel, *rows, values[known], 0.0, least)[0]))
+        forecasts.append((*rows, within_limits(panel, *rows, values[known], 0.0, least)[0]))
     if without:
         names = ", ".join(repr(panel.ids[i].as_py()) for i in without[:3])
         warnings.warn(
@@ -55,7 +55,7 @@ def seasonal_naive(
             SeriesLeftOutWarning,
             stacklevel=2,
         )
-    series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    series, cutoff, values = (np.concatenate(parts) for parts in zip(*forecasts, strict=True))
     return rows_frame(panel, series, cutoff, values, tuple(levels))
 
 
@@ -92,10 +92,10 @@ def _spread(y: np.ndarray, lag: int) -> np.ndarray:
 
 def _first_negative(panel: Panel) -> float:
     """The time of the earliest target below 0; infinite if there is none."""
-    found = np.inf
+    earliest = np.inf
     for start in range(0, panel.num_rows, CHUNK_ROWS):
         rows = start + np.flatnonzero(panel.target[start : start + CHUNK_ROWS] < 0)
         places = np.array([panel.place_of(int(row)) for row in rows]).reshape(-1, 2)
         if len(places):
-            found = min(found, panel.times_at(places[:, 0], places[:, 1], 1).min())
-    return float(found)
+            earliest = min(earliest, panel.times_at(places[:, 0], places[:, 1], 1).min())
+    return float(earliest)

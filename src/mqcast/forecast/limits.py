@@ -34,8 +34,8 @@ class Limited:
 
     @classmethod
     def from_metadata(cls, metadata: dict[bytes, bytes] | None) -> "Limited":
-        found = (metadata or {}).get(KEY.encode())
-        return cls(**json.loads(found)) if found else cls()
+        packed = (metadata or {}).get(KEY.encode())
+        return cls(**json.loads(packed)) if packed else cls()
 
     def warn(self) -> None:
         if self.num_forecasts:
@@ -80,12 +80,12 @@ def within_limits(
 
 def largest_published(panel: Panel, series: np.ndarray, cutoff: np.ndarray, typical_largest: float) -> np.ndarray:
     """The largest size of a forecast of each of these series, in their order, at these cutoffs (as steps)."""
-    found = np.empty(len(series))
+    justified = np.empty(len(series))
     bounds = np.flatnonzero(np.diff(series, prepend=-1, append=-1))
     for a, b in pairwise(bounds):
         first, past = panel.offsets[series[a]], panel.rows_until(int(series[a]), cutoff[a:b])
         size = np.nan_to_num(np.abs(panel.target[first : first + int(past.max())].astype(np.float64)))
         largest = np.append(0.0, np.maximum.accumulate(size))[past]
         num_sales = np.append(0, np.cumsum(size > 0))[past]
-        found[a:b] = np.where(num_sales < YOUNG, np.maximum(largest, typical_largest), largest)
-    return LARGEST_MULTIPLE * found
+        justified[a:b] = np.where(num_sales < YOUNG, np.maximum(largest, typical_largest), largest)
+    return LARGEST_MULTIPLE * justified

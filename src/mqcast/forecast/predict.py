@@ -111,17 +111,17 @@ def forecast_frame(
     network = run.network()
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
-    found, limited = [], Limited()
+    frames, limited = [], Limited()
     with joined(device, run.config.train.num_threads) as ranks:
         network.to(ranks.device)
         for i, series in enumerate(shards):
             frame, told = shard_frame(network, assemble, plan, series, run.lower_bound)
-            found.append(frame)
+            frames.append(frame)
             limited.add(told)
             if on_progress is not None:
                 on_progress(i + 1, len(shards))
     limited.warn()
-    return pl.concat(found)
+    return pl.concat(frames)
 
 
 def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, silence: int | None = None) -> CutoffPlan:
@@ -161,11 +161,11 @@ def shard_frame(
     network: Network, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, in the order of series, cutoff and horizon; which of them had to be limited."""
-    part, found = plan.of_series(series), [_no_rows(network)]
+    part, parts_of_rows = plan.of_series(series), [_no_rows(network)]
     for windows in part.batches() if part else ():
         batch = assemble(windows).to(network.levels.device)
-        found.append(_rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values)))
-    of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        parts_of_rows.append(_rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values)))
+    of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*parts_of_rows, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
     values, limited = within_limits(assemble.panel, *rows, values[order], typical, lower_bound)

@@ -111,7 +111,7 @@ def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
 
 def _doubling(total: int) -> tuple[int, ...]:
     """1, 2, 4 … as long as they sum to no more than `total`; at least one."""
-    found = [1]
-    while sum(found) + 2 * found[-1] <= total:
-        found.append(2 * found[-1])
-    return tuple(found)
+    dilations = [1]
+    while sum(dilations) + 2 * dilations[-1] <= total:
+        dilations.append(2 * dilations[-1])
+    return tuple(dilations)

@@ -19,8 +19,8 @@ Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isi
 def nearest(name: Any, candidates: "list[str] | tuple[str, ...]") -> str:
     """` (did you mean 'price'?)`, or nothing when no candidate is near."""
     originals = {str(candidate).lower(): candidate for candidate in candidates if len(str(candidate)) <= LONGEST_NAME}
-    found = difflib.get_close_matches(str(name).lower()[:LONGEST_NAME], originals, n=1, cutoff=0.6)
-    return f" (did you mean {originals[found[0]]!r}?)" if found else ""
+    close = difflib.get_close_matches(str(name).lower()[:LONGEST_NAME], originals, n=1, cutoff=0.6)
+    return f" (did you mean {originals[close[0]]!r}?)" if close else ""
 
 
 class Settings(BaseModel):

@@ -24,8 +24,8 @@ class Variant:
         """The class of a part; None if the network has no such part."""
         if (path := getattr(self, name)) is None:
             return None
-        module, _, found = path.partition(":")
-        return getattr(import_module(module), found)
+        module, _, kind = path.partition(":")
+        return getattr(import_module(module), kind)
 
 
 _RAW = {

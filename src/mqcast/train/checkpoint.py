@@ -52,10 +52,10 @@ class Checkpoints:
     def newest(self, on_message: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
         """The newest checkpoint that is whole; what is torn is skipped, with a message."""
         for path in sorted(self.folder.glob("[0-9]*.json"), reverse=True):
-            found = self._read(path)
-            if isinstance(found, Checkpoint):
-                return found
-            on_message(f"checkpoint {path} is damaged ({found}); looking for an older one")
+            checkpoint = self._read(path)
+            if isinstance(checkpoint, Checkpoint):
+                return checkpoint
+            on_message(f"checkpoint {path} is damaged ({checkpoint}); looking for an older one")
         return None
 
     def _read(self, path: Path) -> Checkpoint | str:

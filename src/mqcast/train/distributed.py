@@ -77,20 +77,20 @@ class Ranks:
             sent[row] = _add_up(leaf, {}, num_leaves, branch)
         received = [torch.empty_like(sent) for _ in range(self.num)]
         dist.all_gather(received, sent)
-        sums = {branch: received[rank][i] for rank, found in enumerate(of_rank) for i, branch in enumerate(found)}
+        sums = {branch: received[rank][i] for rank, branches in enumerate(of_rank) for i, branch in enumerate(branches)}
         return _add_up(leaf, sums, num_leaves)
 
 
 def branches(leaves: range) -> list[Branch]:
     """The largest whole branches that together are these leaves."""
-    found, first = [], leaves.start
+    parts, first = [], leaves.start
     while first < leaves.stop:
         size = 1
         while first % (2 * size) == 0 and first + 2 * size <= leaves.stop:
             size *= 2
-        found.append((first, first + size))
+        parts.append((first, first + size))
         first += size
-    return found
+    return parts
 
 
 def _add_up(

@@ -307,8 +307,8 @@ class Training:
 
     def _open(self, folder: Path, resume: bool) -> Run:
         """The run that goes on, or a new one; only the first rank writes."""
-        found = bool(self.ranks.agree(exists(folder)))
-        if found and resume:
+        is_there = bool(self.ranks.agree(exists(folder)))
+        if is_there and resume:
             run = Run.open(folder)
             run.check_resumable(self.config, self.panel, self.start_from)
             return run
@@ -343,19 +343,19 @@ class Training:
 
     def _restore(self) -> None:
         """Take up the newest whole checkpoint; all ranks the same one."""
-        found = self.checkpoints.newest(lambda text: self._tell(Message(text)))
-        step = -1 if found is None else found.state["step"]
+        checkpoint = self.checkpoints.newest(lambda text: self._tell(Message(text)))
+        step = -1 if checkpoint is None else checkpoint.state["step"]
         if self.ranks.agree(step) != step:
             raise ConfigError(f"the processes see different checkpoints in {self.run.checkpoints}; share the folder")
-        if found is None:
+        if checkpoint is None:
             return
-        self._load(found)
+        self._load(checkpoint)
         self._tell(Message(f"going on from step {self.state.step:,} in {self.run.folder}"))
 
-    def _load(self, found: Checkpoint) -> None:
-        self.state = State(**found.state)
+    def _load(self, checkpoint: Checkpoint) -> None:
+        self.state = State(**checkpoint.state)
         parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in found.tensors.items():
+        for name, tensor in checkpoint.tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = tensor.to(self.ranks.device)
         with torch.no_grad():

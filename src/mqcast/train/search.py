@@ -193,8 +193,8 @@ def _tell(listeners: tuple[Listener, ...], text: str) -> None:
 
 
 def _summary(trial: Trial) -> str:
-    found = f"validation {trial.valid_loss:.4f}" if trial.valid_loss is not None else trial.error
-    return f"{trial.name}: {trial.state}, {found}"
+    outcome = f"validation {trial.valid_loss:.4f}" if trial.valid_loss is not None else trial.error
+    return f"{trial.name}: {trial.state}, {outcome}"
 
 
 # -- all trials --------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _read_trials(folder: Path, config: RunConfig, panel: Panel) -> dict[str, Tri
         trials = [Trial(**values) for values in content["trials"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged ({error}); restore it, or search in a new folder") from None
-    found = {trial.name: trial for trial in trials if exists(_folder_of(folder, trial.name))}
-    for name, trial in found.items():
+    done = {trial.name: trial for trial in trials if exists(_folder_of(folder, trial.name))}
+    for name, trial in done.items():
         Run.open(_folder_of(folder, name)).check_resumable(changed_config(config, trial.settings), panel)
-    return found
+    return done
