@@ -165,7 +165,7 @@ def on_task(options: argparse.Namespace) -> None:
 def on_study(options: argparse.Namespace) -> None:
     study = Study.open(options.what)
     loaded = study.load(options.data)
-    schema, rows = loaded.schema, loaded.rows
+    schema, rows = loaded.schema, loaded.frame
     if loaded.events is not None:
         rows = rows.join(loaded.events, on=schema.time, how="left", maintain_order="left")
         schema = schema.replace(known=(*schema.known, *schema.events), events=())
@@ -193,7 +193,9 @@ def on_study(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation, oxfordman)")
+    parser.add_argument(
+        "what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation, oxford-man-rk)"
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=harness.RESULTS)

@@ -12,10 +12,10 @@ from lab.commands.options import Data, Models, Out, Seeds, app
 from lab.experiments.public import (
     BATCH_SIZE,
     ELECTRICITY,
+    OXFORD_MAN,
     RETAIL,
     RETAIL_WITHOUT_OPEN,
     TRAFFIC,
-    VOLATILITY,
     PublicTask,
 )
 from lab.experiments.public_panels import Panels, panels_of
@@ -75,9 +75,9 @@ _add_command(
     "Example: [bold]python -m lab traffic --data uci[/bold]",
 )
 _add_command(
-    VOLATILITY,
+    OXFORD_MAN,
     "Realized volatility of 31 indices, 5 trading days ahead; --data holds oxfordmanrealizedvolatilityindices.csv or "
-    "its .zip.\n\nExample: [bold]python -m lab volatility --data oxford-man --search[/bold]",
+    "its .zip.\n\nExample: [bold]python -m lab oxford-man --data oxford-man --search[/bold]",
 )
 
 

@@ -153,7 +153,7 @@ def _study(name: str, what: str) -> None:
 _study("m5", "The paper's ablations on M5: units of items, with prices, events and food stamps.")
 _study("frat", "The paper's ablations on Breakfast at the Frat: weekly units, promotions by kind.")
 _study("eia", "The paper's public table on hourly electricity demand of the US.")
-_study("oxfordman", "The paper's public table on the variance of stock indices.")
+_study("oxford-man-rk", "The paper's public table on the variance of stock indices.")
 _study("rossmann-ablation", "The paper's ablations on Rossmann's daily sales.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from lab.datasets.real import Loaded
+from lab.datasets import Dataset
 from lab.experiments.coordination import agreed, averaged, once, steps_within, total, training_facts
 from lab.experiments.record import Record
 from lab.experiments.study import BASELINE, Study, members_of
@@ -45,7 +45,7 @@ class Harness:
     """A study's data, and how its systems are trained."""
 
     study: Study
-    loaded: Loaded
+    loaded: Dataset
     panel: Panel
     out: Path
     tables: Mapping[str, Any]
@@ -172,7 +172,7 @@ class Judgement:
         return both.select("dimension", "model", "level", regret=pl.col("loss") / pl.col("least") - 1)
 
 
-def judge(study: Study, loaded: Loaded, frames: Mapping[str, pl.DataFrame], baseline: str = BASELINE) -> Judgement:
+def judge(study: Study, loaded: Dataset, frames: Mapping[str, pl.DataFrame], baseline: str = BASELINE) -> Judgement:
     """All systems on the forecasts that all of them have."""
     actuals, schema = study.actuals(loaded), loaded.schema
     names: dict[str, Any] = {"id": schema.id, "time": schema.time, "target": schema.target, "missing": "drop"}

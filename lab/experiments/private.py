@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lab.datasets.real import Loaded
+from lab.datasets import Dataset
 from lab.experiments.study import Study
 from mqcast.simulate import World, lognormal_world
 from mqcast.simulate.world import PROMOTIONS
@@ -17,10 +17,10 @@ PRIVATE = {
 }
 
 
-def private_world(num_items: int, seed: int = WORLD_SEED) -> tuple[Loaded, World]:
+def private_world(num_items: int, seed: int = WORLD_SEED) -> tuple[Dataset, World]:
     """Four years of sales, with promotions and holidays known a year ahead."""
     world = lognormal_world(num_items, NUM_WEEKS, YEAR, seed)
-    return Loaded(world.frame, world.schema, world.static, world.events, promotions=PROMOTIONS), world
+    return Dataset(world.frame.lazy(), world.schema, world.static, world.events, promotions=PROMOTIONS), world
 
 
 def best_possible(world: World, study: Study) -> pl.DataFrame:
@@ -28,9 +28,9 @@ def best_possible(world: World, study: Study) -> pl.DataFrame:
     return world.oracle_forecasts(study.levels, TRAINED - 1, NUM_WEEKS - 2)
 
 
-def private_study(network: dict, loaded: Loaded) -> Study:
+def private_study(network: dict, loaded: Dataset) -> Study:
     """Trained on three years; judged on the targets of the fourth, from every week in which any of them is ahead."""
-    weeks = loaded.rows["ds"].unique().sort()
+    weeks = loaded.frame["ds"].unique().sort()
     return Study(
         name="private",
         loader="lognormal",

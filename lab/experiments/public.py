@@ -33,6 +33,7 @@ class PublicTask:
     """What is the same for every model of a task; P50 and P90 of `published` are by the model's name."""
 
     name: str
+    dataset: str
     encoder_steps: int
     horizon: int
     num_fcts: int  # creation times in a training window, forked
@@ -116,6 +117,7 @@ def _published(p50: tuple[float, ...], p90: tuple[float, ...]) -> dict[str, tupl
 SIX, SEVEN = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64)
 ELECTRICITY = PublicTask(
     name="electricity",
+    dataset="electricity",
     encoder_steps=168,
     horizon=24,
     num_fcts=168,
@@ -134,6 +136,7 @@ ELECTRICITY = PublicTask(
 )
 TRAFFIC = PublicTask(
     name="traffic",
+    dataset="traffic",
     encoder_steps=168,
     horizon=24,
     num_fcts=168,
@@ -150,8 +153,9 @@ TRAFFIC = PublicTask(
     num_blocks=145 * 963,
     published=_published((0.161, 0.122, 0.117, 0.115, 0.095, 0.101), (0.099, 0.081, 0.082, 0.077, 0.070, 0.068)),
 )
-VOLATILITY = PublicTask(
-    name="volatility",
+OXFORD_MAN = PublicTask(
+    name="oxford-man",
+    dataset="oxford_man",
     encoder_steps=252,
     horizon=5,
     num_fcts=21,
@@ -170,6 +174,7 @@ VOLATILITY = PublicTask(
 )
 RETAIL = PublicTask(
     name="retail",
+    dataset="favorita",
     encoder_steps=90,
     horizon=30,
     num_fcts=215,  # all that a series of the 334 training days has

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets import electricity, favorita, oxford_man, traffic
-from lab.datasets.downloads import Download, TaskFrames
-from lab.datasets.electricity import load_electricity
-from lab.datasets.favorita import load_favorita
-from lab.datasets.oxford_man import load_volatility
-from lab.datasets.traffic import load_traffic
+from lab import datasets
+from lab.datasets import Dataset
+from lab.datasets.source_files import file_stamps
 from lab.experiments.public import PublicTask
 from mqcast.data.panel import Panel, pack
 from mqcast.durable import cannot_write, write_file
@@ -54,45 +50,24 @@ class Panels:
         return joined.with_columns(levels * pl.col("y_scale") + pl.col("y_loc")).drop("y_loc", "y_scale")
 
 
-@dataclass(frozen=True)
-class Raw:
-    """A task's raw files, and what reads them: (folder, room for files of its own, progress) → frames."""
-
-    source: Download
-    files: tuple[str, ...]
-    load: Callable[[Path, Path, Progress | None], TaskFrames]
-
-
-RAW = {
-    "electricity": Raw(electricity.SOURCE, (electricity.FILE,), lambda folder, *_: load_electricity(folder)),
-    "traffic": Raw(traffic.SOURCE, traffic.FILES, lambda folder, *_: load_traffic(folder)),
-    "volatility": Raw(oxford_man.SOURCE, (oxford_man.FILE,), lambda folder, *_: load_volatility(folder)),
-    "retail": Raw(favorita.SOURCE, favorita.FILES, load_favorita),
-    "retail-no-open": Raw(favorita.SOURCE, favorita.FILES, load_favorita),
-}
-
-
 def panels_of(task: PublicTask, data: Path, folder: Path, on_progress: Progress | None = None) -> Panels:
     """The task's panels in `folder`, made now unless they were made from the same files in `data`."""
-    raw = RAW[task.name]
-    made_from = json.dumps({"files": raw.source.facts(data, raw.files), "mqcast": __version__}, indent=1)
+    made_from = json.dumps({"files": file_stamps(data), "mqcast": __version__}, indent=1)
     note = folder / "made-from.json"
     if note.exists() and note.read_text(encoding="utf-8") == made_from:
         return Panels(task, folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        spare = tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    with spare as room:
-        frames = raw.load(data, Path(room), on_progress)
-        shutil.rmtree(folder, ignore_errors=True)
-        panels = prepare(task, frames, folder, on_progress)
+    dataset = datasets.load(task.dataset, data)
+    shutil.rmtree(folder, ignore_errors=True)
+    panels = prepare(task, dataset, folder, on_progress)
     write_file(note, made_from)
     return panels
 
 
-def prepare(task: PublicTask, frames: TaskFrames, folder: Path, on_progress: Progress | None = None) -> Panels:
+def prepare(task: PublicTask, frames: Dataset, folder: Path, on_progress: Progress | None = None) -> Panels:
     """Cut, scale and pack; series that training has too few rows of are left out everywhere."""
     known = tuple(name for name in frames.schema.known if name not in task.left_out)
     kinds = {name: kind for name, kind in frames.schema.kinds.items() if name not in task.left_out}
@@ -103,6 +78,7 @@ def prepare(task: PublicTask, frames: TaskFrames, folder: Path, on_progress: Pro
     scales.write_parquet(folder / "scales.parquet")
     for part in task.parts:
         _rows_of(task, frames, scales, part).sink_parquet(room / f"{part}.parquet")
+    assert frames.static is not None
     static = pl.concat([frames.static, frames.static.with_columns(VALID_NAME)])
     files = [room / "train.parquet", room / "valid.parquet"]
     training = pack(files, folder / "training", schema, static, frames.events, on_progress=on_progress)
@@ -142,12 +118,12 @@ def _is_one_of(names: pl.Series) -> pl.Expr:
     return pl.col("unique_id").is_in(names.implode())
 
 
-def _scaled_columns(task: PublicTask, frames: TaskFrames) -> list[str]:
+def _scaled_columns(task: PublicTask, frames: Dataset) -> list[str]:
     """The target; where each series has scales of its own, its known numbers too. (Others are scaled in batches.)"""
     return ["y", *(frames.schema.known if task.scaled_by == "entity" else ())]
 
 
-def _scales(task: PublicTask, frames: TaskFrames) -> pl.DataFrame:
+def _scales(task: PublicTask, frames: Dataset) -> pl.DataFrame:
     """Location and scale of the columns of each series that is trained on, by its training part or by all of them."""
     train = _inside(task, frames.rows, "train")
     moments = []
@@ -161,7 +137,7 @@ def _scales(task: PublicTask, frames: TaskFrames) -> pl.DataFrame:
     return names.join(train.select(moments).collect(engine="streaming"), how="cross").sort("unique_id")
 
 
-def _rows_of(task: PublicTask, frames: TaskFrames, scales: pl.DataFrame, part: str) -> pl.LazyFrame:
+def _rows_of(task: PublicTask, frames: Dataset, scales: pl.DataFrame, part: str) -> pl.LazyFrame:
     """A part's rows with scaled columns, and the target in its own units as `actual`."""
     rows = _inside(task, frames.rows, part, is_open=part in ("train", "valid") and not task.is_imputed)
     rows = rows.join(scales.lazy(), on="unique_id", how="inner", maintain_order="left")

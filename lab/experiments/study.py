@@ -1,7 +1,6 @@
 """A study: one data set, one split, systems that are trained alike and judged on the same windows; written in TOML."""
 
 import datetime as dt
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +8,8 @@ from typing import Any, Self
 import polars as pl
 from pydantic import Field
 
-from lab.datasets.real import Loaded
+from lab import datasets
+from lab.datasets import Dataset
 from mqcast.errors import ConfigError
 from mqcast.evaluation.slices import Slice, peaks, promotions, ramp_down, short_horizons
 from mqcast.settings import RunConfig, Settings
@@ -45,15 +45,13 @@ class Study(Settings):
         path = BUNDLED / f"{name}.toml"
         return cls.from_toml(path if path.is_file() else name)
 
-    def load(self, folder: str | Path) -> Loaded:
-        loaded: Loaded = getattr(importlib.import_module(f"lab.datasets.{self.loader}"), self.loader)(
-            folder, **self.options
-        )
-        schema, rows = loaded.schema, loaded.rows
+    def load(self, folder: str | Path) -> Dataset:
+        loaded = datasets.load(self.loader, folder, **self.options)
+        schema, rows = loaded.schema, loaded.frame
         if self.observed is not None:
             sells = pl.col(self.observed) == 1
             rows = rows.with_columns(pl.when(sells).then(schema.target).alias(schema.target))
-        return Loaded(_reaching(rows, loaded, self), schema, loaded.static, loaded.events, loaded.promotions)
+        return Dataset(_reaching(rows, loaded, self).lazy(), schema, loaded.static, loaded.events, loaded.promotions)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], steps: int | None = None) -> RunConfig:
         """The study's settings, those of the model, and the user's own, which count most."""
@@ -83,13 +81,13 @@ class Study(Settings):
         window = window.replace(batch_size=config.window.batch_size * config.window.num_fcts)
         return config.replace(window=window, train=config.train.replace(micro_batch=DRAWN_AT_A_TIME))
 
-    def actuals(self, loaded: Loaded) -> pl.DataFrame:
+    def actuals(self, loaded: Dataset) -> pl.DataFrame:
         """What is judged: observed demand."""
         schema = loaded.schema
-        rows = loaded.rows.filter(pl.col(schema.observed)) if schema.observed else loaded.rows
+        rows = loaded.frame.filter(pl.col(schema.observed)) if schema.observed else loaded.frame
         return rows.select(schema.id, schema.time, pl.col(schema.target).cast(pl.Float64)).drop_nulls()
 
-    def slices(self, loaded: Loaded) -> list[Slice]:
+    def slices(self, loaded: Dataset) -> list[Slice]:
         """Peaks, the steps after them, promotions by kind, short leads."""
         schema, found = loaded.schema, []
         if self.peak_share is not None:
@@ -98,7 +96,7 @@ class Study(Settings):
             dates = by_date[schema.time].head(max(1, round(self.peak_share * by_date.height))).to_list()
             found += [*peaks({"Peaks": dates}), ramp_down({"Peaks": dates}, periods=self.ramp)]
         if loaded.promotions:
-            rows = loaded.rows.filter(pl.col(schema.time) > self.train_until)
+            rows = loaded.frame.filter(pl.col(schema.time) > self.train_until)
             found += promotions(rows, loaded.promotions, id=schema.id, time=schema.time)
         return [*found, short_horizons(self.short)]
 
@@ -111,7 +109,7 @@ def members_of(model: str) -> tuple[str, int]:
     return name, int(count or 1)
 
 
-def _reaching(rows: pl.DataFrame, loaded: Loaded, study: Study) -> pl.DataFrame:
+def _reaching(rows: pl.DataFrame, loaded: Dataset, study: Study) -> pl.DataFrame:
     """Series that end before the last target get rows without one: what is known stays, and no flag is up.
 
     They are forecast like the others as long as nobody knows that they have ended; only what has an actual is judged.

@@ -1,7 +1,6 @@
 """A leaderboard's task: data, windows, levels, and what a model may know at each cutoff; written in TOML."""
 
 import datetime as dt
-import importlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -10,14 +9,14 @@ import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
-from lab.datasets.real import Loaded
+from lab import datasets
+from lab.datasets import Dataset
 from mqcast.data.axis import TimeAxis
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError, SourceError
 from mqcast.levels import quantile_column
 from mqcast.settings import Settings, nearest
 
-LOADERS = ("rossmann", "m5", "frat", "eia", "oxfordman")
 BUNDLED = Path(__file__).parent / "tasks"
 
 
@@ -42,20 +41,6 @@ class Neighbours(Settings):
         return tuple(f"{self.column}{offset:+d}" for offset in self.offsets)
 
 
-class Echo(Settings):
-    """How the target stood a fixed time ago beside the days around it, as a known column; at least a horizon ago.
-
-    log((1 + y) / (1 + mean of y around it)), at most 2 in size; 0 where nothing was seen, and a flag that says which.
-    """
-
-    ago: int = Field(ge=2, description="steps")
-    around: int = Field(default=28, ge=1, description="steps to either side")
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return f"echo{self.ago}", f"echo{self.ago}_seen"
-
-
 class Refit(Settings):
     """How training goes on before each window after the first."""
 
@@ -67,7 +52,7 @@ class Task(Settings):
     """The last `windows` × `horizon` steps, a window each; models may refit before each, on what was known then."""
 
     name: str
-    loader: str | None = Field(default=None, description=f"one of {', '.join(LOADERS)}")
+    loader: str | None = Field(default=None, description="the name of a data set")
     rows: str | None = Field(default=None, description="without a loader: the Parquet file of sales")
     static: str | None = Field(default=None, description="and that of the series' attributes")
     columns: Schema | None = Field(default=None, description="and what their columns mean")
@@ -78,7 +63,6 @@ class Task(Settings):
     zero_when: ZeroRule | None = None
     calendar: tuple[str, ...] | None = Field(default=None, description="of the date; left out: the loader's")
     neighbours: tuple[Neighbours, ...] = ()
-    echoes: tuple[Echo, ...] = ()
     close_gaps: int | None = Field(
         default=None, ge=1, description="forecasting: rows before a gap move up to its end, by multiples of this"
     )
@@ -90,16 +74,13 @@ class Task(Settings):
     def _data_are_said(self) -> Self:
         if (self.loader is None) == (self.rows is None):
             raise ValueError("say either loader, or rows and columns")
-        if self.loader is not None and self.loader not in LOADERS:
-            raise ValueError(
-                f"no loader {self.loader!r}{nearest(self.loader, LOADERS)}; there are {', '.join(LOADERS)}"
-            )
+        if self.loader is not None and self.loader not in datasets.names():
+            near = nearest(self.loader, datasets.names())
+            raise ValueError(f"no data set {self.loader!r}{near}; there are {', '.join(datasets.names())}")
         if self.rows is not None and (self.columns is None or self.columns.freq is None):
             raise ValueError("rows need a table [columns] that says what they mean, with their freq")
         if 0.5 not in self.levels or list(self.levels) != sorted(set(self.levels)):
             raise ValueError("levels rise, and 0.5 is among them: it is judged by MASE and WAPE")
-        if any(echo.ago - echo.around < self.horizon for echo in self.echoes):
-            raise ValueError("an echo is known ahead if all of its steps are at least a horizon ago")
         return self
 
     @classmethod
@@ -115,12 +96,12 @@ class Task(Settings):
 
     def load(self, folder: str | Path) -> "TaskData":
         if self.loader is not None:
-            loaded = getattr(importlib.import_module(f"lab.datasets.{self.loader}"), self.loader)(folder)
+            loaded = datasets.load(self.loader, folder)
         else:
             assert self.rows is not None
             assert self.columns is not None
             static = None if self.static is None else _read(folder, self.static)
-            loaded = Loaded(_read(folder, self.rows), self.columns, static)
+            loaded = Dataset(_read(folder, self.rows).lazy(), self.columns, static)
         return TaskData(self, loaded)
 
     @property
@@ -140,26 +121,26 @@ def _read(folder: str | Path, file: str) -> pl.DataFrame:
 class TaskData:
     """A task's data, and what of them is known at each cutoff."""
 
-    def __init__(self, task: Task, loaded: Loaded):
+    def __init__(self, task: Task, loaded: Dataset):
         self.task, self.loaded = task, loaded
         schema = loaded.schema
         if schema.events or schema.time_grid == "rows":
             raise ConfigError(f"task {task.name}: tables of events and grids of rows are not windowed here")
         self.id, self.time, self.target = schema.id, schema.time, schema.target
         self._check_columns()
-        sold = loaded.rows.filter(pl.col(self.target).cast(pl.Float64).is_not_nan())  # null is neither
+        sold = loaded.frame.filter(pl.col(self.target).cast(pl.Float64).is_not_nan())  # null is neither
         if sold.is_empty():
             raise DataError(
                 f"task {task.name}: no row has a target", "give the past, with its sales", column=self.target
             )
-        self.rows = loaded.rows.filter(pl.col(self.time) <= sold[self.time].max()).sort(self.id, self.time)
+        self.rows = loaded.frame.filter(pl.col(self.time) <= sold[self.time].max()).sort(self.id, self.time)
         rules = [rule.column for rule in (task.zero_when, *task.neighbours) if rule is not None]
         if unknown := [name for name in rules if name not in schema.known]:
             raise ConfigError(f"task {task.name}: {', '.join(unknown)} must be among the known columns")
 
     def _check_columns(self) -> None:
         """Before anything is read by them."""
-        rows, static = self.loaded.rows, self.loaded.static
+        rows, static = self.loaded.frame, self.loaded.static
         for role, name in self.loaded.schema.roles():
             there = [*rows.columns, *(static.columns if role == "static" and static is not None else [])]
             if name not in there:
@@ -174,10 +155,8 @@ class TaskData:
         schema = self.loaded.schema
         added = {name: part.column for part in self.task.neighbours for name in part.names}
         kinds = {name: schema.kinds[source] for name, source in added.items() if source in schema.kinds}
-        echoes = [name for echo in self.task.echoes for name in echo.names]
-        kinds |= {echo.names[1]: "flag" for echo in self.task.echoes}
         calendar = schema.calendar if self.task.calendar is None else self.task.calendar
-        return schema.replace(known=(*schema.known, *added, *echoes), kinds=schema.kinds | kinds, calendar=calendar)
+        return schema.replace(known=(*schema.known, *added), kinds=schema.kinds | kinds, calendar=calendar)
 
     @cached_property
     def dates(self) -> pl.Series:
@@ -224,23 +203,7 @@ class TaskData:
         if self.task.zero_when is not None:
             is_zero = self.task.zero_when.holds()
             both = both.with_columns(pl.when(~is_zero).then(self.target).alias(self.target))
-        return self._with_echoes(self._with_neighbours(both))
-
-    def _with_echoes(self, rows: pl.DataFrame) -> pl.DataFrame:
-        step, keys = self.dates[1] - self.dates[0], [self.id, self.time]
-        for echo in self.task.echoes:
-            width = (2 * echo.around + 1) * step
-            around = pl.col(self.target).rolling_mean_by(self.time, width).over(self.id)
-            before = rows.select(*keys, self.target, around.alias(" around"))
-            seen = before.select(self.id, pl.col(self.time) + echo.ago * step, self.target)
-            about = before.select(self.id, pl.col(self.time) + (echo.ago - echo.around) * step, " around")
-            both = seen.join(about, on=keys, how="left").select(
-                *keys, ((1 + pl.col(self.target)) / (1 + pl.col(" around"))).log().clip(-2, 2).alias(echo.names[0])
-            )
-            rows = rows.join(both, on=keys, how="left", maintain_order="left")
-            is_seen = pl.col(echo.names[0]).is_not_null()
-            rows = rows.with_columns(pl.col(echo.names[0]).fill_null(0.0), is_seen.cast(pl.Int8).alias(echo.names[1]))
-        return rows
+        return self._with_neighbours(both)
 
     def _check_rule(self, past: pl.DataFrame) -> None:
         if (rule := self.task.zero_when) is None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.__main__ import app
-from lab.datasets.real import Loaded
+from lab.datasets import Dataset
 from lab.experiments.ablation import Harness, judge, naive_forecasts, records_of, run_system, write_judgement
 from lab.experiments.private import PRIVATE, private_study, private_world
 from lab.experiments.study import BUNDLED, Study, _reaching
@@ -30,7 +30,7 @@ SMALL = {
 def harness(tmp_path_factory) -> Harness:
     loaded, _ = private_world(12)
     study = private_study(PRIVATE, loaded)
-    weeks = loaded.rows["ds"].unique().sort()
+    weeks = loaded.frame["ds"].unique().sort()
     study = study.replace(last_cutoff=weeks[162], horizon=6, short=2)
     tables = {name: {**PRIVATE[name], **table} for name, table in SMALL.items()}
     return Harness(study, loaded, loaded.panel(), tmp_path_factory.mktemp("out"), tables, device="cpu")
@@ -131,7 +131,7 @@ def test_series_that_end_get_a_plan_without_promotions():
     whole = pl.DataFrame({"unique_id": "a", "ds": weeks, "y": 1.0, "promo": 1, "price": np.arange(10.0)})
     rows = pl.concat([whole, whole.head(4).with_columns(unique_id=pl.lit("b"))])
     study = Study(name="s", loader="frat", horizon=2, train_until=weeks[5], last_cutoff=weeks[6])
-    found = _reaching(rows, Loaded(rows, schema), study).filter(unique_id="b")
+    found = _reaching(rows, Dataset(rows.lazy(), schema), study).filter(unique_id="b")
     assert found["ds"].max() == weeks[8]
     assert found["promo"].to_list() == [1] * 4 + [0] * 5
     assert found["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
@@ -223,9 +223,9 @@ def test_the_command_trains_judges_and_records(tmp_path):
 
 def test_what_happens_after_train_until_changes_no_forecast_made_at_it(harness, tmp_path):
     late = pl.col("ds") > harness.study.train_until
-    rows = harness.loaded.rows.with_columns(y=pl.when(late).then(-3.0 * pl.col("y")).otherwise("y"))
+    rows = harness.loaded.frame.with_columns(y=pl.when(late).then(-3.0 * pl.col("y")).otherwise("y"))
     found = []
-    for name, loaded in (("same", harness.loaded), ("other", dataclasses.replace(harness.loaded, rows=rows))):
+    for name, loaded in (("same", harness.loaded), ("other", dataclasses.replace(harness.loaded, rows=rows.lazy()))):
         made = dataclasses.replace(harness, loaded=loaded, panel=loaded.panel(), out=tmp_path / name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

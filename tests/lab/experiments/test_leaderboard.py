@@ -185,19 +185,6 @@ def test_neighbours_are_what_the_plan_says_of_the_days_around(data):
     assert known["open+1"][-1] == known["open"][-7]  # beyond the plan: as a week before
 
 
-def test_an_echo_is_what_was_sold_beside_the_days_around(data, folder):
-    task = data.task.replace(echoes=[{"ago": 14, "around": 3}])
-    known = task.load(folder).known_at(data.cutoffs[0])
-    one = known.filter(unique_id="s0").sort("ds")
-    sold, echo, is_seen = one["y"].to_list(), one["echo14"].to_list(), one["echo14_seen"].to_list()
-    day = one.height - 3  # beyond the cutoff
-    around = [y for y in sold[day - 17 : day - 10] if y is not None]
-    assert echo[day] == pytest.approx(np.log((1 + sold[day - 14]) / (1 + np.mean(around))), rel=1e-5)
-    assert [flag for y, flag in zip(sold[:-14], is_seen[14:], strict=True) if y is None] == [0] * sold[:-14].count(None)
-    assert is_seen[:14] == [0] * 14
-    assert known.select("echo14", "echo14_seen").null_count().row(0) == (0, 0)
-
-
 def test_a_task_may_tell_less_of_the_date(data, folder):
     assert data.schema.calendar is data.loaded.schema.calendar
     assert data.task.replace(calendar=["day_of_week"]).load(folder).schema.calendar == ("day_of_week",)
@@ -228,11 +215,10 @@ def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loader": "rossman", "rows": None}, "no loader 'rossman' .did you mean 'rossmann'"),
+        ({"loader": "rossman", "rows": None}, "no data set 'rossman' .did you mean 'rossmann'"),
         ({"loader": "rossmann"}, "either loader, or rows"),
         ({"levels": (0.1, 0.9)}, "0.5 is among them"),
         ({"columns": None}, "need a table .columns."),
-        ({"echoes": [{"ago": 8, "around": 4}]}, "at least a horizon ago"),
     ],
 )
 def test_impossible_tasks_are_told(folder, change, message):

@@ -15,7 +15,7 @@ def shared() -> dict[str, int]:
 
 
 def run(*arguments) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mqcast", *map(str, arguments)]
+    command = [sys.executable, "-m", "lab", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -17,10 +17,10 @@ from lab.__main__ import app
 from lab.experiments import public_runs
 from lab.experiments.public import (
     ELECTRICITY,
+    OXFORD_MAN,
     RETAIL,
     RETAIL_WITHOUT_OPEN,
     TRAFFIC,
-    VOLATILITY,
     PublicTask,
 )
 from lab.experiments.public_panels import Panels, panels_of
@@ -58,7 +58,7 @@ LIVES = {
 WRITERS = {
     ELECTRICITY: write_electricity,
     TRAFFIC: write_traffic,
-    VOLATILITY: write_oxford_man,
+    OXFORD_MAN: write_oxford_man,
     RETAIL: lambda folder: write_favorita(folder, LIVES),
     RETAIL_WITHOUT_OPEN: lambda folder: write_favorita(folder, LIVES),
 }
@@ -118,8 +118,8 @@ def test_traffic_has_the_blocks_that_the_protocol_counts(panels_for):
 
 
 def test_volatility_parts_have_no_context_of_the_part_before(panels_for):
-    panels = panels_for(VOLATILITY)
-    rows = {part: pl.read_parquet(panels.folder / "rows" / f"{part}.parquet") for part in VOLATILITY.parts}
+    panels = panels_for(OXFORD_MAN)
+    rows = {part: pl.read_parquet(panels.folder / "rows" / f"{part}.parquet") for part in OXFORD_MAN.parts}
     for part, years in (("train", range(2013, 2016)), ("valid", (2016, 2017)), ("test", (2018, 2019))):
         assert set(rows[part]["ds"].dt.year()) == set(years)
         for name, (_, _, number) in cutoffs(panels, part).items():
@@ -172,7 +172,7 @@ def test_electricity_is_scaled_by_each_customers_training_part(panels_for):
         np.testing.assert_allclose(hours, (np.arange(1332 * 24, 1346 * 24) - own.mean()) / own.std(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("task", [TRAFFIC, VOLATILITY], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [TRAFFIC, OXFORD_MAN], ids=lambda task: task.name)
 def test_other_tasks_are_scaled_by_all_training_rows(task, panels_for):
     panels = panels_for(task)
     train, test = (pl.read_parquet(panels.folder / "rows" / f"{part}.parquet") for part in ("train", "test"))
@@ -209,7 +209,7 @@ def changed_after(task: PublicTask, folder: Path) -> None:
     end = task.parts["train"][1]
     if task is ELECTRICITY:
         write_electricity(folder, load=lambda i, stamp: load_at(i, stamp) + 5.0 * (stamp.date() > end.date()))
-    elif task is VOLATILITY:
+    elif task is OXFORD_MAN:
         path = folder / "oxfordmanrealizedvolatilityindices.csv"
         lines = [
             line if line[:10] < "2016" else line.replace(",0.00", ",0.07") for line in path.read_text().splitlines()
@@ -222,7 +222,7 @@ def changed_after(task: PublicTask, folder: Path) -> None:
         path.write_text("\n".join(",".join(line) for line in later) + "\n")
 
 
-@pytest.mark.parametrize("task", [ELECTRICITY, VOLATILITY, RETAIL, RETAIL_WITHOUT_OPEN], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [ELECTRICITY, OXFORD_MAN, RETAIL, RETAIL_WITHOUT_OPEN], ids=lambda task: task.name)
 def test_what_comes_after_training_changes_nothing_in_it(task, tmp_path):
     WRITERS[task](tmp_path)
     before = panels_of(task, tmp_path, tmp_path / "before")
@@ -265,10 +265,10 @@ def test_files_that_miss_a_part_are_refused(tmp_path):
 @each_task
 def test_settings_are_the_papers(task):
     config = task.settings("mqt", 7)
-    widths = {"electricity": (128, 1e-3), "traffic": (64, 1e-3), "volatility": (128, 1e-3)}
+    widths = {"electricity": (128, 1e-3), "traffic": (64, 1e-3), "oxford-man": (128, 1e-3)}
     assert (config.model.hidden_dim, config.train.learning_rate) == widths.get(task.name, (64, 1e-4))
     assert sum(config.model.position_dilations or ()) == task.horizon - 1
-    assert sum(config.model.encoder_dilations) == (127 if task.name == "volatility" else 63)
+    assert sum(config.model.encoder_dilations) == (127 if task.name == "oxford-man" else 63)
     assert (config.model.quantiles, config.model.dropout) == ((0.5, 0.9), 0.15)
     assert (config.window.batch_size, config.train.max_epochs, config.train.patience) == (256, 100, 5)
     assert (config.train.betas, config.train.epsilon, config.train.seed) == ((0.9, 0.999), 1e-8, 7)
@@ -285,7 +285,7 @@ def test_the_table_has_the_published_numbers_and_means_over_seeds():
     assert rows["MQ-CNN (mqcast, 5 minutes at most)"] == ["0.3000 ± 0.1414"] * 4 + ["2"]
     assert "53,505" in table_notes(ELECTRICITY, records)[1]
     assert "139,635" in table_notes(TRAFFIC, records)[1]
-    assert {name: task.published["TFT"] for name, task in (("e", ELECTRICITY), ("t", TRAFFIC), ("v", VOLATILITY))} == {
+    assert {name: task.published["TFT"] for name, task in (("e", ELECTRICITY), ("t", TRAFFIC), ("v", OXFORD_MAN))} == {
         "e": (0.055, 0.027),
         "t": (0.095, 0.070),
         "v": (0.039, 0.020),
@@ -338,7 +338,7 @@ def naive_risks(forecasts: pd.DataFrame, actuals: pd.DataFrame, level: float) ->
 COMMANDS = {
     "electricity": ("electricity",),
     "traffic": ("traffic", "--no-forking", "--model", "mqcnn"),
-    "volatility": ("volatility", "--model", "mqt-nods"),
+    "oxford-man": ("oxford-man", "--model", "mqt-nods"),
     "retail": ("retail",),
     "retail-no-open": ("retail", "--no-open", "--model", "mqrnn"),
 }
@@ -359,7 +359,7 @@ def test_a_task_from_its_raw_files_to_a_table(name, tmp_path, electricity_files)
         tmp_path = electricity_files
     elif name == "traffic":
         write_traffic(tmp_path, num_sensors=1)
-    elif name == "volatility":
+    elif name == "oxford-man":
         write_oxford_man(tmp_path, dt.date(2014, 10, 1))
     else:
         write_favorita(tmp_path, LIVES)
@@ -471,7 +471,7 @@ def test_a_forecast_sees_its_block_alone(electricity_files, tmp_path):
 
 def test_mistakes_are_one_line(tmp_path):
     assert "did you mean 'mqcnn'" in run("retail", "--data", tmp_path, "--model", "mqcn", fails=True)
-    for task in ("electricity", "traffic", "volatility", "retail"):
+    for task in ("electricity", "traffic", "oxford-man", "retail"):
         message = run(task, "--data", tmp_path / "nowhere", "--out", tmp_path / "out", fails=True)
         assert "no folder" in message
         assert "\n" not in message

@@ -1,4 +1,4 @@
-"""Raw files as they are downloaded, zipped or not; and what a loader makes of them."""
+"""The files of a data set: where they come from, how they look, and readers that say what is wrong with them."""
 
 import os
 import shutil
@@ -7,43 +7,57 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from mqcast.data.schema import Schema
-from mqcast.errors import SourceError
+from mqcast.errors import MissingColumnError, SourceError
+from mqcast.settings import nearest
 
 CHUNK_BYTES = 2**22
 
 
 @dataclass(frozen=True)
-class TaskFrames:
-    """One row a series and step, by id and time; static columns and events in tables of their own.
+class SourceFiles:
+    """A data set that has to be fetched by hand: its name, where it can be had, and how its files look.
 
-    The target is in its own units, missing where nothing was recorded.
+    `columns` describes the Parquet files: {file: {column: what it is}}; `layout` describes files of other kinds.
     """
 
-    rows: pl.LazyFrame
-    static: pl.DataFrame
-    events: pl.DataFrame | None
-    schema: Schema
-
-
-@dataclass(frozen=True)
-class Download:
-    """A data set that has to be fetched by hand: where it is to be had, and how its files look."""
-
+    name: str
     source: str
-    layout: str
+    layout: str = ""
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def read(self, folder: str | Path, file: str, *where: pl.Expr) -> pl.DataFrame:
+        """A Parquet file with its columns checked and categories as text; `where` selects rows."""
+        path, expected = Path(folder) / file, self.columns[file]
+        if not path.is_file():
+            columns = ", ".join(f"{name} ({what})" for name, what in expected.items())
+            raise SourceError(
+                f"{self.name}: there is no {path}", f"write it with the columns {columns}; the data are {self.source}"
+            )
+        try:
+            lazy = pl.scan_parquet(path)
+            kinds = lazy.collect_schema()
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise SourceError(f"{path} cannot be read as Parquet: {error}", "write it again") from None
+        for name, what in expected.items():
+            if name not in kinds:
+                near = nearest(name, list(kinds))
+                raise MissingColumnError(
+                    f"{path} has no column {name!r} ({what}){near}; {self.name} is read with {', '.join(expected)}"
+                )
+        lazy = lazy.select([_as_text(name, kinds[name]) for name in expected])
+        return lazy.filter(*where).collect() if where else lazy.collect()
 
     def error(self, problem: str) -> SourceError:
         return SourceError(problem, f"get it from {self.source}. Expected: {self.layout}")
 
     @contextmanager
     def file(self, folder: str | Path, name: str) -> Iterator[Path]:
-        """A file of the data set: that in the folder, or that in a .zip there, unpacked as long as it is used."""
+        """A file of the folder, or of a .zip there, which is unpacked for as long as the file is used."""
         folder = Path(folder)
         if not folder.is_dir():
             raise self.error(f"no folder {folder}")
@@ -54,13 +68,13 @@ class Download:
             return
         for archive in sorted(folder.glob("*.zip")):
             with self._readable(archive), zipfile.ZipFile(archive) as members:
-                found = [
+                matches = [
                     member for member in members.namelist() if Path(member).name == name and "__MACOSX" not in member
                 ]
-            if found:
-                with tempfile.TemporaryDirectory(prefix="mqcast-") as room:
-                    self._unpack(archive, found[0], Path(room) / name)
-                    yield Path(room) / name
+            if matches:
+                with tempfile.TemporaryDirectory(prefix="mqcast-") as scratch:
+                    self._unpack(archive, matches[0], Path(scratch) / name)
+                    yield Path(scratch) / name
                 return
         hint = f" ({name}.7z is there: unpack it with 7-Zip)" if (folder / f"{name}.7z").exists() else ""
         raise self.error(f"no {name} in {folder}, nor in a .zip there{hint}")
@@ -75,13 +89,6 @@ class Download:
             yield
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise self.error(f"{path} is damaged or cut off ({error})") from None
-
-    def facts(self, folder: str | Path, names: tuple[str, ...]) -> list[tuple[str, int, int]]:
-        """Name, size and time of the files that a loader would read: they change when the data do."""
-        folder = Path(folder)
-        found = [path for path in (folder / name for name in names) if path.is_file()]
-        found += sorted(folder.glob("*.zip")) if len(found) < len(names) else []
-        return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found]
 
     def header(self, path: Path, separator: str) -> list[str]:
         """The names in a file's first line."""
@@ -112,3 +119,13 @@ class Download:
         except pl.exceptions.PolarsError as error:
             text = str(error).splitlines()[0][:150]
             raise self.error(f"{path.name} cannot be read as it should ({text})") from None
+
+
+def file_stamps(folder: str | Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of the files in a folder: they change when the data do."""
+    paths = sorted(path for path in Path(folder).glob("*") if path.is_file())
+    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+
+
+def _as_text(name: str, kind: pl.DataType) -> pl.Expr:
+    return pl.col(name).cast(pl.String) if isinstance(kind, pl.Categorical | pl.Enum) else pl.col(name)

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from lab.datasets.real import Loaded, Origin
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 DAILY = "oxfordman_rk_daily.parquet"
-ORIGIN = Origin(
-    "oxfordman",
+SOURCE = SourceFiles(
+    "oxford_man_rk",
     "realised kernels of the Oxford-Man Institute's realised library",
-    {DAILY: {"unique_id": "index", "ds": "trading day", "y": "log of the realised kernel", "region": "of the world"}},
+    columns={
+        DAILY: {"unique_id": "index", "ds": "trading day", "y": "log of the realised kernel", "region": "of the world"}
+    },
 )
 SCHEMA = Schema(
     freq="D",
@@ -19,8 +22,8 @@ SCHEMA = Schema(
 )
 
 
-def oxfordman(folder: str | Path) -> Loaded:
+def load(folder: str | Path) -> Dataset:
     """Trading days are the steps, whatever lies between them; days without a value are left out."""
-    rows = ORIGIN.read(folder, DAILY).drop_nulls("y").sort("unique_id", "ds")
+    rows = SOURCE.read(folder, DAILY).drop_nulls("y").sort("unique_id", "ds")
     static = rows.select("unique_id", "region").unique("unique_id", maintain_order=True)
-    return Loaded(rows.drop("region"), SCHEMA, static)
+    return Dataset(rows.drop("region").lazy(), SCHEMA, static)

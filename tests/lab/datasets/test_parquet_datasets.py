@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from lab.datasets import load, names
+from lab.datasets.source_files import SourceFiles
 from mqcast.errors import ConfigError, MissingColumnError, SourceError
 
-LOADERS = ("rossmann", "m5", "frat", "eia", "oxfordman")
-
-
-def load(name: str, folder, **options):
-    return getattr(import_module(f"lab.datasets.{name}"), name)(folder, **options)
+PARQUET = [
+    name for name in names() if getattr(import_module(f"lab.datasets.{name}"), "SOURCE", SourceFiles("", "")).columns
+]
 
 
 def days(first: dt.datetime, number: int, step: str = "1d") -> pl.Series:
@@ -113,17 +113,25 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", PARQUET)
 def test_every_data_set_becomes_a_panel(name, folder):
-    loaded = load(name, folder)
-    panel = loaded.panel()
-    assert panel.num_rows == loaded.rows.height
-    assert panel.num_series == loaded.rows[loaded.schema.id].n_unique()
-    assert set(loaded.promotions) <= set(loaded.schema.known)
+    dataset = load(name, folder)
+    panel = dataset.panel()
+    assert panel.num_rows == dataset.frame.height
+    assert panel.num_series == dataset.frame[dataset.schema.id].n_unique()
+    assert set(dataset.promotions) <= set(dataset.schema.known)
+
+
+def test_an_unknown_data_set_or_option_is_told_with_those_that_there_are(folder):
+    assert set(PARQUET) == {"eia", "frat", "m5", "oxford_man_rk", "rossmann"}
+    with pytest.raises(ConfigError, match=r"no data set 'rossman' .did you mean 'rossmann'"):
+        load("rossman", folder)
+    with pytest.raises(ConfigError, match=r"m5 has no option 'evry'; its options are every"):
+        load("m5", folder, evry=2)
 
 
 def test_rossmann_flags_rounds_of_the_yearly_promotion_and_the_competitor(folder):
-    rows = load("rossmann", folder).rows
+    rows = load("rossmann", folder).frame
     one = rows.filter(unique_id="0001")
     assert one.filter("promo2_round")["ds"].dt.month().unique().to_list() == [3]
     assert one.filter("competition_open")["ds"].min() == dt.datetime(2013, 3, 1)
@@ -133,18 +141,18 @@ def test_rossmann_flags_rounds_of_the_yearly_promotion_and_the_competitor(folder
 
 
 def test_m5_prices_events_and_food_stamps_come_to_their_days(folder):
-    loaded = load("m5", folder)
-    wisconsin = loaded.rows.filter(unique_id="A_WI_1")
+    dataset = load("m5", folder)
+    wisconsin = dataset.frame.filter(unique_id="A_WI_1")
     assert np.flatnonzero(wisconsin["snap"]).tolist() == [5, 15, 25, 35]
     assert wisconsin["price_cut"].arg_true().to_list() == list(range(14, 21))
-    assert loaded.events.filter(event_1="SuperBowl")["ds"].to_list() == [dt.datetime(2016, 1, 31)]
-    assert load("m5", folder, every=2).rows["unique_id"].unique().sort().to_list() == ["A_CA_1", "B_CA_1"]
+    assert dataset.events.filter(event_1="SuperBowl")["ds"].to_list() == [dt.datetime(2016, 1, 31)]
+    assert load("m5", folder, every=2).frame["unique_id"].unique().sort().to_list() == ["A_CA_1", "B_CA_1"]
     with pytest.raises(ConfigError, match="every is 0"):
         load("m5", folder, every=0)
 
 
 def test_frat_weeks_without_a_row_are_weeks_without_a_sale(folder):
-    one = load("frat", folder).rows.filter(unique_id="1_10")
+    one = load("frat", folder).frame.filter(unique_id="1_10")
     assert one.height == 20
     assert one["y"][4:6].to_list() == [0, 0]
     assert one["feature"][5] == 0
@@ -153,21 +161,21 @@ def test_frat_weeks_without_a_row_are_weeks_without_a_sale(folder):
 
 
 def test_eia_leaves_out_what_was_mostly_imputed_and_masks_the_rest(folder):
-    loaded = load("eia", folder, since=dt.datetime(2023, 1, 1, 2))
-    assert loaded.rows["unique_id"].unique().to_list() == ["AVA"]
-    assert loaded.rows.height == 58
-    assert loaded.rows.filter(~pl.col("measured"))["ds"].to_list() == [dt.datetime(2023, 1, 1, 3)]
-    assert np.isnan(loaded.panel().target).sum() == 1
+    dataset = load("eia", folder, since=dt.datetime(2023, 1, 1, 2))
+    assert dataset.frame["unique_id"].unique().to_list() == ["AVA"]
+    assert dataset.frame.height == 58
+    assert dataset.frame.filter(~pl.col("measured"))["ds"].to_list() == [dt.datetime(2023, 1, 1, 3)]
+    assert np.isnan(dataset.panel().target).sum() == 1
 
 
-def test_oxfordman_steps_are_trading_days(folder):
-    loaded = load("oxfordman", folder)
-    assert loaded.rows["y"].null_count() == 0
-    panel = loaded.panel()
+def test_oxford_man_rk_steps_are_trading_days(folder):
+    dataset = load("oxford_man_rk", folder)
+    assert dataset.frame["y"].null_count() == 0
+    panel = dataset.panel()
     assert panel.last_step.tolist() == (np.diff(panel.offsets) - 1).tolist()
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", PARQUET)
 def test_files_that_are_not_there_are_told_with_their_layout_and_source(name, tmp_path):
     with pytest.raises(SourceError, match=rf"{name}: there is no .*; write it with the columns .*; the data are"):
         load(name, tmp_path)
