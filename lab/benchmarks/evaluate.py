@@ -1,10 +1,10 @@
 """Seconds and memory to judge a large backtest: volatility of two models, paired, and accuracy.
 
-    python -m lab.benchmarks.evaluate [--items 30000] [--targets 28] [--leads 28] [--resamples 1000] [--rounds 3]
+    python -m lab benchmark evaluate [--items 30000] [--targets 28] [--leads 28] [--resamples 1000] [--rounds 3]
 
 Frames of random forecasts in memory (polars), rows in the order a backtest writes them: by item, cutoff and lead. Each
 way runs in a process of its own; time is from the frames to the tables, memory is that process' peak, frames included.
-Writes lab/results/evaluate.json.
+Writes lab/results/benchmarks/evaluate.json.
 """
 
 from __future__ import annotations

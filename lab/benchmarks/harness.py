@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import signal
 import statistics
 import subprocess
@@ -153,10 +154,16 @@ def machine() -> dict:
     }
 
 
+def command_line() -> str:
+    """The command as one would type it: python -m lab benchmark pack."""
+    script = Path(sys.argv[0]).resolve()
+    return shlex.join(["python", "-m", "lab", script.parent.name.removesuffix("s"), script.stem, *sys.argv[1:]])
+
+
 def _head() -> dict:
     """How it was run, when, from which commit, on which machine."""
     return {
-        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
+        "command": command_line(),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "lab", ":!lab/results")),
@@ -171,9 +178,9 @@ def _write(path: Path, record: dict) -> Path:
     return part.rename(path)
 
 
-def write_record(name: str, body: dict) -> Path:
-    """Write lab/results/<name>.json: how it was run and from which commit, the machine, then the body."""
-    return _write(RESULTS / f"{name}.json", {**_head(), **body})
+def write_record(name: str, body: dict, folder: str = "benchmarks") -> Path:
+    """Write lab/results/<folder>/<name>.json: how it was run and from which commit, the machine, then the body."""
+    return _write(RESULTS / folder / f"{name}.json", {**_head(), **body})
 
 
 def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Path:

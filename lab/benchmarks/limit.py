@@ -1,11 +1,11 @@
 """How much of the machine's own matrix product a training step reaches, and where the rest of its time goes.
 
-    .venv/bin/python -m lab.benchmarks.limit [--rounds 3] [--quick]
+    .venv/bin/python -m lab benchmark limit [--rounds 3] [--quick]
 
 Two processes of one thread each train side by side, each for itself, and after every step both time one large product
 of float32 matrices. Useful operations are counted from shapes: what windows share counts once, keys that are masked out
 not at all, a backward pass as two forward passes. The fraction is operations / time / rate of the product, over steps
-all of whose creation times are scored, loading included. Merged into lab/results/throughput.json.
+all of whose creation times are scored, loading included. Merged into lab/results/benchmarks/throughput.json.
 """
 
 from __future__ import annotations

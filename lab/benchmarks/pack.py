@@ -1,6 +1,6 @@
 """Seconds and peak memory from a long frame to a trainable data set: mqcast beside its peers, in one run.
 
-    .venv/bin/python -m lab.benchmarks.pack [--quick] [--rounds 3] [--only NAME ...]
+    .venv/bin/python -m lab benchmark pack [--quick] [--rounds 3] [--only NAME ...]
 
 Every contender reads the same Parquet file (sorted by series, then time), builds what it trains from, and draws one
 batch of 32 windows (168 steps of history, 24 ahead). Each runs in a process of its own, peers in environments of their

@@ -1,12 +1,13 @@
 """How far each network is from the oracle on a simulated retailer: regret by model and seed.
 
-    python -m lab.benchmarks.regret [--variants mqt mqcnn …] [--seeds 3] [--record regret]
+    python -m lab benchmark regret [--variants mqt mqcnn …] [--seeds 3] [--record regret]
 
 2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
 with their whole horizons, are scored. All models have the same windows, order, settings and number of steps; the final
 weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, where the few items that
 sell most decide, and of log(1 + demand), where every item counts alike (quantiles follow any rising transform, so the
-oracle's are the best there too). One process a core; runs resume where they were. Writes lab/results/<record>.json.
+oracle's are the best there too). One process a core; runs resume where they were.
+Writes lab/results/benchmarks/<record>.json.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Seconds and bytes of reports: of a large backtest of two models with its panel, and of one item; and to load them.
 
-    python -m lab.benchmarks.report [--items 30000] [--cutoffs 39] [--rounds 3]
+    python -m lab benchmark report [--items 30000] [--cutoffs 39] [--rounds 3]
 
 Time is from frames in memory to the file, 13 weeks ahead, two levels; memory is the process' peak, frames included.
-Loading is by Chromium (make browser), from opening the file to its first figure. Writes lab/results/report.json.
+Loading is by Chromium (make browser), from opening the file to its first figure.
+Writes lab/results/benchmarks/report.json.
 """
 
 from __future__ import annotations

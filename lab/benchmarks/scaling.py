@@ -1,11 +1,11 @@
 """How the time of an epoch and memory grow with the number of series, and as T, H and L double.
 
-    .venv/bin/python -m lab.benchmarks.scaling [--rounds 3] [--quick]
+    .venv/bin/python -m lab benchmark scaling [--rounds 3] [--quick]
 
 Each size trains a few epochs by `mqcast fit` in one process; the first epoch does not count. Exponents are slopes of
 log time over log size. The data side is measured apart, in a process that opens the panel and draws an epoch of batches
 without a network: bytes of the panel's arrays, and what the process holds beyond its imports. Merged into
-lab/results/throughput.json.
+lab/results/benchmarks/throughput.json.
 """
 
 from __future__ import annotations

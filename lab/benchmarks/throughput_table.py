@@ -1,6 +1,6 @@
-"""The tables of docs/throughput.md, written from lab/results/throughput.json between two comments; never by hand.
+"""Write the tables of docs/throughput.md, between two comments, from lab/results/benchmarks/throughput.json.
 
-.venv/bin/python -m lab.benchmarks.throughput_table
+.venv/bin/python -m lab benchmark throughput_table
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import json
 
 from lab.benchmarks import harness
 
-RECORD, PAGE = harness.RESULTS / "throughput.json", harness.ROOT / "docs" / "throughput.md"
-BEGIN, END = "<!-- from lab/results/throughput.json: begin -->", "<!-- from lab/results/throughput.json: end -->"
+RECORD, PAGE = harness.RESULTS / "benchmarks" / "throughput.json", harness.ROOT / "docs" / "throughput.md"
+BEGIN, END = (
+    "<!-- from lab/results/benchmarks/throughput.json: begin -->",
+    "<!-- from lab/results/benchmarks/throughput.json: end -->",
+)
 
 
 def _rows(headings: list[str], rows: list[list[str]]) -> str:

@@ -1,10 +1,10 @@
 """Training trajectories per second: with and without forking, processes and threads, sizes of micro-batch, compiled.
 
-    python -m lab.benchmarks.training [--rounds 3] [--steps 24]
+    python -m lab benchmark training [--rounds 3] [--steps 24]
 
 One network, one panel; each way is a run of `mqcast fit`, in turn, round after round. A trajectory is one (series,
 creation time) with its whole horizon in the loss. The rate is that of the steps after the first few, loading included.
-Writes lab/results/training.json.
+Writes lab/results/benchmarks/training.json.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main() -> None:
     rates = {way: [r[way]["trajectories_per_second"] for r in rounds] for way in options.ways}
     ratios = {way: [a / b for a, b in zip(rates[way], rates[first], strict=True)] for way in options.ways}
     record = {
-        "command": f"python -m lab.benchmarks.training --rounds {options.rounds} --steps {options.steps}",
+        "command": f"python -m lab benchmark training --rounds {options.rounds} --steps {options.steps}",
         "window": WINDOW,
         "trajectories_per_second": {way: {"median": float(np.median(v)), "all": v} for way, v in rates.items()},
         f"over_{first}": {

@@ -1,11 +1,11 @@
 """Training and backtests a second, memory, and seconds to the first step: mqcast beside its peers, in one run.
 
-    .venv/bin/python -m lab.benchmarks.versus_peers [--rounds 3] [--only NAME ...] [--quick]
+    .venv/bin/python -m lab benchmark versus_peers [--rounds 3] [--only NAME ...] [--quick]
 
 370 series of 5,000 hours, one Parquet file: 168 steps of history, 24 ahead, P50 and P90, hidden size 64; hour and
 weekday known, the series static. Each contender runs in a process of its own, peers in environments that are made here;
 rounds are interleaved and their order rotates. What is measured is said in docs/throughput.md, whose table is written
-from the record. The record, lab/results/throughput.json, is written after every contender, so that nothing is lost.
+from the record. The record, lab/results/benchmarks/throughput.json, is written after every contender.
 """
 
 from __future__ import annotations

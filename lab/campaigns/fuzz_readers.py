@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of all that reads files: each input gives a typed error or a result, never anything else.
 
     pip install -e '.[fuzz]'        (atheris; Linux)
-    python -m lab.campaigns.fuzz_readers [--count 100000] [--target panel|frame|run]
+    python -m lab campaign fuzz_readers [--count 100000] [--target panel|frame|run]
 
 panel   one file of a packed panel is replaced, with or without its manifest being brought into line
 run     the same for a saved forecaster, which holds a run

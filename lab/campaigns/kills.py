@@ -1,6 +1,6 @@
 """Killed at any moment, fit, pack, forecast and save leave the old result or the new one, and can be run again.
 
-    .venv/bin/python -m lab.campaigns.kills [--count 200] [--seed 0]
+    python -m lab campaign kills [--count 200] [--seed 0]
 
 Each trial starts a job in a process of its own and ends it with SIGKILL at a random moment. Another process then looks
 at what is left, runs the job again, and compares: a run that was resumed has the same weights to the bit.

@@ -1,6 +1,6 @@
 """Files that are damaged in any way are refused by name, or change nothing: no crash, no hang, no huge allocation.
 
-    .venv/bin/python -m lab.campaigns.mutated_files [--count 10000] [--seed 0]
+    python -m lab campaign mutated_files [--count 10000] [--seed 0]
 
 A child process opens and uses a panel, a run, a saved forecaster, the checkpoints of an interrupted run or the shards
 of an interrupted forecast, of which one file was harmed. It must raise an MqcastError that names the file, or give the

@@ -1,6 +1,6 @@
 """Every file of real demand, by default settings: is any P90 beyond ten times the largest value of its series so far?
 
-    .venv/bin/python -m lab.campaigns.real_data --data FOLDER [--only NAME …]
+    python -m lab campaign real_data --data FOLDER [--only NAME …]
 
 Each file is backtested (`Forecaster.backtest`: trained once, on what was known at the first cutoff) over the last two
 horizons, nothing said but horizon, frequency and columns. A trial is a series, with its forecasts of all cutoffs.
