@@ -129,8 +129,8 @@ def _run(command: Sequence[str | Path], memory_gib: float, seconds: float) -> di
         lines, errors = out.read().splitlines(), err.read().splitlines()
     if process.returncode:
         return {"failed": f"exit {process.returncode}: {_without_paths(errors[-1] if errors else 'no message')}"}
-    found = next((line for line in reversed(lines) if line.startswith("{")), None)
-    return json.loads(found) if found else {"failed": "printed no line of JSON"}
+    last = next((line for line in reversed(lines) if line.startswith("{")), None)
+    return json.loads(last) if last else {"failed": "printed no line of JSON"}
 
 
 def _git(*arguments: str) -> str | None:
@@ -190,7 +190,7 @@ def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Pa
     Notes that someone wrote into the record are kept.
     """
     old = json.loads(path.read_text()) if path.exists() else {}
-    figures = {name: found["median"] for name, found in keys.items()}
+    figures = {name: figure["median"] for name, figure in keys.items()}
     spreads = old.get("spreads", {}) | keys
     notes = {"notes": old.get("notes", [])}
     return _write(path, {**old, **figures, "spreads": spreads, **notes, part: {**_head(), **body}})
@@ -202,5 +202,5 @@ def spread(name: str, each: Sequence[float], goal: str) -> dict[str, dict]:
         return {}
     middle, (sign, bound) = statistics.median(each), goal.split()
     reached = middle >= float(bound) if sign == ">=" else middle <= float(bound)
-    found = {"median": middle, "least": min(each), "most": max(each), "rounds": list(each)}
-    return {name: {**found, "goal": goal, "reached": reached}}
+    rounds = {"median": middle, "least": min(each), "most": max(each), "rounds": list(each)}
+    return {name: {**rounds, "goal": goal, "reached": reached}}

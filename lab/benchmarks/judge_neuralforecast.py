@@ -53,7 +53,7 @@ def judge(world: World, models: dict[str, pl.DataFrame]) -> dict[str, pl.DataFra
         demand_deciles(actuals, groups=4),
     ]
     judged = {name: volatility(frame, actuals) for name, frame in models.items()}
-    tables = {f"volatility: {name}": found.summary for name, found in judged.items()}
+    tables = {f"volatility: {name}": one.summary for name, one in judged.items()}
     tables["reduction: NHITS over TFT"] = judged["NHITS"].reduction(judged["TFT"])
     tables["accuracy"] = evaluate(models, actuals)
     tables["relative to TFT"] = compare(models, actuals, baseline="TFT", slices=slices).table

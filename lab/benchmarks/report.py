@@ -84,7 +84,7 @@ def main() -> None:
                 print(name, rounds[name][-1], flush=True)
     keys = ("seconds", "cpu_seconds", "peak_gib", "bytes", "load_seconds")
     medians = {
-        name: {key: float(np.median([one[key] for one in found])) for key in keys} for name, found in rounds.items()
+        name: {key: float(np.median([one[key] for one in runs])) for key in keys} for name, runs in rounds.items()
     }
     print(write_record("report", {"medians": medians, "rounds": rounds}))
 

@@ -68,11 +68,11 @@ def measure(panel: Path, way: dict, steps: int) -> dict[str, float]:
         if done.returncode:
             raise SystemExit(f"{way}: {done.stderr}")
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    told = [line for line in lines if line["record"] == "step"][SKIPPED - 1 :]
-    seconds = told[-1]["seconds"] - told[0]["seconds"]
+    step_lines = [line for line in lines if line["record"] == "step"][SKIPPED - 1 :]
+    seconds = step_lines[-1]["seconds"] - step_lines[0]["seconds"]
     return {
-        "trajectories_per_second": (told[-1]["trajectories"] - told[0]["trajectories"]) / seconds,
-        "seconds_per_step": seconds / (len(told) - 1),
+        "trajectories_per_second": (step_lines[-1]["trajectories"] - step_lines[0]["trajectories"]) / seconds,
+        "seconds_per_step": seconds / (len(step_lines) - 1),
     }
 
 

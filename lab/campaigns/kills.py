@@ -46,8 +46,8 @@ def fit_left(place: Path) -> None:
     if exists(place / "new run"):
         Run.open(place / "new run")
     fit_job(place)
-    found, wanted = (place / run / "model.safetensors" for run in ("new run", "run"))
-    assert found.read_bytes() == wanted.read_bytes(), "the resumed run has other weights"
+    resumed, wanted = (place / run / "model.safetensors" for run in ("new run", "run"))
+    assert resumed.read_bytes() == wanted.read_bytes(), "the resumed run has other weights"
 
 
 def pack_job(place: Path) -> None:

@@ -63,9 +63,9 @@ class Retailer:
     def same_revisions(self, changed: Sales) -> bool:
         return self.revise()(changed).equals(self.revised_before())
 
-    def _some(self, found: pl.DataFrame) -> pl.DataFrame:
-        assert found.height > 0
-        return found
+    def _some(self, forecasts: pl.DataFrame) -> pl.DataFrame:
+        assert forecasts.height > 0
+        return forecasts
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ YEAR = 52
 
 
 def load(folder: str | Path | None = None, num_items: int = 2000, num_weeks: int = 4 * YEAR, seed: int = 0) -> Dataset:
-    """Four years of sales, unless said otherwise. It is simulated: `folder` is not read."""
+    """Four years of sales, by default. It is simulated: `folder` is not read."""
     world = lognormal_world(num_items, num_weeks, YEAR, seed)
     weeks = world.frame["ds"].unique().sort()
 

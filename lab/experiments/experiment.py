@@ -82,13 +82,13 @@ class Experiment(Settings):
         }
         own = self.models.get(system.network, {})
         layers = ({"train": self.train_defaults}, self.network, own, tables, decided)
-        said: dict[str, Any] = {name: {} for layer in layers for name in layer}
+        merged: dict[str, Any] = {name: {} for layer in layers for name in layer}
         for layer in layers:
             for name, table in layer.items():
-                said[name] |= table
-        if most := said["train"].get("max_steps"):
-            said["train"]["warmup_steps"] = min(said["train"].get("warmup_steps", 0), most // 10)
-        config = RunConfig(**{name: table for name, table in said.items() if table})
+                merged[name] |= table
+        if most := merged["train"].get("max_steps"):
+            merged["train"]["warmup_steps"] = min(merged["train"].get("warmup_steps", 0), most // 10)
+        config = RunConfig(**{name: table for name, table in merged.items() if table})
         return self.finish_config(config, system, "history" in tables.get("window", {}))
 
     def finish_config(self, config: RunConfig, system: System, is_history_said: bool) -> RunConfig:
@@ -113,7 +113,7 @@ class Experiment(Settings):
         raise NotImplementedError
 
     def train(self, data: Any, spec: "RunSpec") -> None:
-        """Train one system and keep its forecasts; what is done is found again. All processes call this alike."""
+        """Train one system and keep its forecasts; what is done is not done again. All processes call this alike."""
         raise NotImplementedError
 
     def judge(self, data: Any, specs: Sequence["RunSpec"], others: Mapping[str, Path], label: str | None) -> "Outcome":

@@ -123,8 +123,8 @@ class PaperTask(Experiment):
             device=options.device,
         )  # fmt: skip
         losses = {trial.name: trial.valid_loss for trial in best.trials}
-        found = {"config": best.run.config.model_dump(mode="json"), "best": best.name, "valid_losses": losses}
-        return best.run, costs(best.run, 0.0, 0.0) | found
+        details = {"config": best.run.config.model_dump(mode="json"), "best": best.name, "valid_losses": losses}
+        return best.run, costs(best.run, 0.0, 0.0) | details
 
     def judge(
         self, data: Panels, specs: Sequence[RunSpec], others: Mapping[str, Path], label: str | None = None

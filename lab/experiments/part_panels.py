@@ -71,18 +71,18 @@ def prepare(task: Any, dataset: Dataset, folder: Path, on_progress: Progress | N
     known = tuple(name for name in dataset.schema.known if name not in task.left_out)
     kinds = {name: kind for name, kind in dataset.schema.kinds.items() if name not in task.left_out}
     schema = dataset.schema.replace(known=known, kinds=kinds)
-    room = folder / "rows"
-    room.mkdir(parents=True, exist_ok=True)
+    parts = folder / "rows"
+    parts.mkdir(parents=True, exist_ok=True)
     scales = _scales(task, dataset)
     scales.write_parquet(folder / "scales.parquet")
     for part in task.parts:
-        _rows_of(task, dataset, scales, part).sink_parquet(room / f"{part}.parquet")
+        _rows_of(task, dataset, scales, part).sink_parquet(parts / f"{part}.parquet")
     assert dataset.static is not None
     static = pl.concat([dataset.static, dataset.static.with_columns(VALID_NAME)])
-    files = [room / "train.parquet", room / "valid.parquet"]
+    files = [parts / "train.parquet", parts / "valid.parquet"]
     training = pack(files, folder / "training", schema, static, dataset.events, on_progress=on_progress)
     for part in [name for name in task.parts if name not in ("train", "valid")]:
-        pack(room / f"{part}.parquet", folder / part, None, dataset.static, dataset.events, like=training)
+        pack(parts / f"{part}.parquet", folder / part, None, dataset.static, dataset.events, like=training)
     return Panels(task, folder)
 
 
@@ -95,8 +95,8 @@ def _inside(task: Any, rows: pl.LazyFrame, part: str, *, is_open: bool = False) 
     first, last = task.parts[part]
     stamp, target = pl.col("ds").cast(pl.Datetime("us")), pl.col("y")
     inside = rows.filter(stamp.is_between(first, last))
-    found = inside.group_by("unique_id").agg(pl.len(), observed=target.count(), final=target.sort_by("ds").last())
-    whole = found.filter((pl.col("len") >= task.total_steps) & (pl.col("observed") > 0)).collect(engine="streaming")
+    lengths = inside.group_by("unique_id").agg(pl.len(), observed=target.count(), final=target.sort_by("ds").last())
+    whole = lengths.filter((pl.col("len") >= task.total_steps) & (pl.col("observed") > 0)).collect(engine="streaming")
     if whole.height == 0:
         raise DataError(
             f"{task.name}: no series has {task.total_steps} rows from {first} to {last}, its part {part!r}",

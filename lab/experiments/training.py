@@ -69,7 +69,7 @@ def budgeted_steps(
     options, most = spec.options, config.train.max_steps
     if options.minutes is None and options.refit_minutes is None and most is None:
         return None, None
-    said = {
+    given = {
         "minutes": options.minutes,
         "refit_minutes": options.refit_minutes,
         "max_steps": most,
@@ -84,7 +84,7 @@ def budgeted_steps(
         later = per_minute * options.refit_minutes if options.refit_minutes else refit_share * first
         return {"first": first, "later": max(1, int(later))}
 
-    steps = once(spec.folder / "steps.json", said, decide)
+    steps = once(spec.folder / "steps.json", given, decide)
     return steps["first"], steps["later"]
 
 
@@ -133,16 +133,16 @@ def total(value: float) -> float:
         return float(ranks.add(torch.tensor([value], dtype=torch.float64)).item())
 
 
-def once(path: Path, said: dict[str, Any], decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was decided first, kept in a file with what was said then: all processes and later calls go by it."""
+def once(path: Path, given: dict[str, Any], decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was decided first, kept in a file with what was given: all processes and later calls go by it."""
     if not agreed(path.exists()):
         decision = decide()
         if is_first():
-            write_json(path, decision | {"said": said})
+            write_json(path, decision | {"given": given})
         agreed(1)
     decision = read_json(path)
-    before = decision.get("said", said)
-    changed = [f"{name}: {before.get(name)}, now {value}" for name, value in said.items() if before.get(name) != value]
+    before = decision.get("given", given)
+    changed = [f"{name}: {before.get(name)}, now {value}" for name, value in given.items() if before.get(name) != value]
     if changed:
         raise ConfigError(
             f"{path.parent} was begun with other settings ({'; '.join(changed)}); keep those, or name another --out"

@@ -56,7 +56,7 @@ class WindowData:
             raise ConfigError(f"task {task.name}: {', '.join(unknown)} must be among the known columns")
 
     def _check_columns(self) -> None:
-        """Before anything is read by them."""
+        """Raise if the data lack a column that the schema names."""
         rows, static = self.dataset.frame, self.dataset.static
         for role, name in self.dataset.schema.roles():
             there = [*rows.columns, *(static.columns if role == "static" and static is not None else [])]

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.__main__ import app
-from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
+from lab.experiments.experiment import LAB, RunSpec, TrainOptions, open_experiment
 from lab.experiments.fev_scores import Grid, mean_scores, seasonal_error
 from lab.experiments.leaderboard import Refit, naive_record, record_of, run_windows
+from lab.experiments.records import Record
 from lab.experiments.systems import mean_forecasts
 from mqcast.errors import ConfigError, DataError, MqcastError
 
@@ -149,6 +150,12 @@ def test_the_denominator_is_at_least_one_and_a_season_without_a_pair_has_error_o
     past = np.array([[1.0, 2.0, np.nan, 5.0], [np.nan, np.nan, 3.0, np.nan]])
     assert seasonal_error(past, 2).tolist() == [3.0, 1.0]
     assert mean_scores([{"SQL": 1, "WQL": 2, "MASE": 3, "WAPE": 4}] * 2) == {"SQL": 1, "WQL": 2, "MASE": 3, "WAPE": 4}
+
+
+def test_the_record_of_the_seasonal_naive_forecast_has_the_published_scores():
+    task = open_experiment("rossmann_1D")
+    record = Record.read(LAB / "results" / task.name / "seasonal-naive-0.json")
+    assert {name: round(score, 4) for name, score in record.metrics.items()} == task.published["Seasonal naive"]
 
 
 def test_seasonal_naive_repeats_the_last_week_and_widens_with_the_weeks(data):
