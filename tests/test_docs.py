@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "lab" / "results"
 TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PAGES = [page for page in TEXTS if "```python" in page.read_text()]
 
@@ -25,7 +26,16 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_records_that_pages_name_are_there():
-    for page in TEXTS:
-        for name in re.findall(r"`(lab/results/[^`\s]+\.json)`", page.read_text()):
-            assert list(ROOT.glob(name)), f"{page.name} names {name}"
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_records_that_a_page_names_are_there(page):
+    for name in re.findall(r"`(lab/results/[^`\s]+\.json)`", page.read_text()):
+        assert list(ROOT.glob(name)), f"{page.name} names {name}"
+
+
+def test_every_record_is_in_the_table_of_records_and_every_row_has_records():
+    """A row names files of lab/results with * for any part of a name."""
+    rows = re.findall(r"^\| `([^`]+\.json)` \|", (RESULTS / "README.md").read_text(), flags=re.MULTILINE)
+    files = {row: set(RESULTS.glob(row)) for row in rows}
+    assert rows
+    assert [row for row, paths in files.items() if not paths] == []
+    assert set(RESULTS.rglob("*.json")) == set().union(*files.values())

@@ -1,10 +1,10 @@
 """Seconds and memory to judge a large backtest: volatility of two models, paired, and accuracy.
 
-    python -m lab.benchmarks.evaluate [--items 30000] [--targets 28] [--leads 28] [--resamples 1000] [--rounds 3]
+    python -m lab benchmark evaluate [--items 30000] [--targets 28] [--leads 28] [--resamples 1000] [--rounds 3]
 
 Frames of random forecasts in memory (polars), rows in the order a backtest writes them: by item, cutoff and lead. Each
 way runs in a process of its own; time is from the frames to the tables, memory is that process' peak, frames included.
-Writes lab/results/evaluate.json.
+Writes lab/results/benchmarks/evaluate.json.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def judge(options: argparse.Namespace) -> dict:
     if options.way == "evaluate":
         shown = evaluate(noisy, actuals).select("qrisk_pooled_q0.5", "mase").row(0)
     else:
-        found = volatility(noisy, actuals, resamples=options.resamples)
-        shown = found.summary["excess"].to_list()
+        judged = volatility(noisy, actuals, resamples=options.resamples)
+        shown = judged.summary["excess"].to_list()
         if options.way == "paired":
-            shown += found.reduction(volatility(calm, actuals, resamples=options.resamples))["difference"].to_list()
+            shown += judged.reduction(volatility(calm, actuals, resamples=options.resamples))["difference"].to_list()
     return {
         "seconds": time.perf_counter() - start,
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
@@ -94,8 +94,8 @@ def main() -> None:
                 rounds[way].append(run([sys.executable, __file__, "--way", way, *settings]))
                 print(number, way, rounds[way][-1], flush=True)
     medians = {
-        way: {key: float(np.median([one[key] for one in found])) for key in ("seconds", "peak_gib", "values")}
-        for way, found in rounds.items()
+        way: {key: float(np.median([one[key] for one in runs])) for key in ("seconds", "peak_gib", "values")}
+        for way, runs in rounds.items()
     }
     print(write_record("evaluate", {"medians": medians, "rounds": rounds}))
 

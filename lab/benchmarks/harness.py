@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import signal
 import statistics
 import subprocess
@@ -128,8 +129,8 @@ def _run(command: Sequence[str | Path], memory_gib: float, seconds: float) -> di
         lines, errors = out.read().splitlines(), err.read().splitlines()
     if process.returncode:
         return {"failed": f"exit {process.returncode}: {_without_paths(errors[-1] if errors else 'no message')}"}
-    found = next((line for line in reversed(lines) if line.startswith("{")), None)
-    return json.loads(found) if found else {"failed": "printed no line of JSON"}
+    last = next((line for line in reversed(lines) if line.startswith("{")), None)
+    return json.loads(last) if last else {"failed": "printed no line of JSON"}
 
 
 def _git(*arguments: str) -> str | None:
@@ -153,10 +154,16 @@ def machine() -> dict:
     }
 
 
+def command_line() -> str:
+    """The command as one would type it: python -m lab benchmark pack."""
+    script = Path(sys.argv[0]).resolve()
+    return shlex.join(["python", "-m", "lab", script.parent.name.removesuffix("s"), script.stem, *sys.argv[1:]])
+
+
 def _head() -> dict:
     """How it was run, when, from which commit, on which machine."""
     return {
-        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
+        "command": command_line(),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--", "src", "lab", ":!lab/results")),
@@ -171,9 +178,9 @@ def _write(path: Path, record: dict) -> Path:
     return part.rename(path)
 
 
-def write_record(name: str, body: dict) -> Path:
-    """Write lab/results/<name>.json: how it was run and from which commit, the machine, then the body."""
-    return _write(RESULTS / f"{name}.json", {**_head(), **body})
+def write_record(name: str, body: dict, folder: str = "benchmarks") -> Path:
+    """Write lab/results/<folder>/<name>.json: how it was run and from which commit, the machine, then the body."""
+    return _write(RESULTS / folder / f"{name}.json", {**_head(), **body})
 
 
 def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Path:
@@ -183,7 +190,7 @@ def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Pa
     Notes that someone wrote into the record are kept.
     """
     old = json.loads(path.read_text()) if path.exists() else {}
-    figures = {name: found["median"] for name, found in keys.items()}
+    figures = {name: figure["median"] for name, figure in keys.items()}
     spreads = old.get("spreads", {}) | keys
     notes = {"notes": old.get("notes", [])}
     return _write(path, {**old, **figures, "spreads": spreads, **notes, part: {**_head(), **body}})
@@ -195,5 +202,5 @@ def spread(name: str, each: Sequence[float], goal: str) -> dict[str, dict]:
         return {}
     middle, (sign, bound) = statistics.median(each), goal.split()
     reached = middle >= float(bound) if sign == ">=" else middle <= float(bound)
-    found = {"median": middle, "least": min(each), "most": max(each), "rounds": list(each)}
-    return {name: {**found, "goal": goal, "reached": reached}}
+    rounds = {"median": middle, "least": min(each), "most": max(each), "rounds": list(each)}
+    return {name: {**rounds, "goal": goal, "reached": reached}}

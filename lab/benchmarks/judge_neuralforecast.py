@@ -1,11 +1,12 @@
 """A peer's own frame, judged: NeuralForecast's `cross_validation` of TFT and NHITS on a simulated retailer.
 
-    python -m lab.benchmarks.judge_neuralforecast [--items 200] [--steps 300] [--cutoffs 40]
+    python -m lab benchmark judge_neuralforecast [--items 200] [--steps 300] [--cutoffs 40]
 
 The peer trains and forecasts in an environment of its own; its Parquet file is converted, and judged beside the oracle:
 accuracy by slice, volatility with a paired reduction, and what the stabilisers do to it (the filter is fitted on the
 first half of the cutoffs, all is judged on the second). The peer sees sales alone, no promotions and no holidays: this
-shows that the judgement works on its frame, not how good it can be. Writes lab/results/judge_neuralforecast.json.
+shows that the judgement works on its frame, not how good it can be.
+Writes lab/results/benchmarks/judge_neuralforecast.json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def forecast(world: World, model: str, options: argparse.Namespace) -> tuple[pl.
     python = harness.environment("neuralforecast", pack.PINS["neuralforecast"])
     if isinstance(python, str):
         raise SystemExit(python)
-    script = Path(__file__).parent / "peers" / "neuralforecast_cross_validation.py"
+    script = harness.LAB / "peers" / "neuralforecast_cross_validation.py"
     with tempfile.TemporaryDirectory() as folder:
         sales, output = Path(folder) / "sales.parquet", Path(folder) / "forecasts.parquet"
         world.actuals.write_parquet(sales)
@@ -52,7 +53,7 @@ def judge(world: World, models: dict[str, pl.DataFrame]) -> dict[str, pl.DataFra
         demand_deciles(actuals, groups=4),
     ]
     judged = {name: volatility(frame, actuals) for name, frame in models.items()}
-    tables = {f"volatility: {name}": found.summary for name, found in judged.items()}
+    tables = {f"volatility: {name}": one.summary for name, one in judged.items()}
     tables["reduction: NHITS over TFT"] = judged["NHITS"].reduction(judged["TFT"])
     tables["accuracy"] = evaluate(models, actuals)
     tables["relative to TFT"] = compare(models, actuals, baseline="TFT", slices=slices).table

@@ -1,10 +1,10 @@
 """The compiled decoder beside the same in plain PyTorch: training steps and forecasts, interleaved, in one process.
 
-    .venv/bin/python -m lab.benchmarks.kernels [--rounds 3]
+    .venv/bin/python -m lab benchmark kernels [--rounds 3]
 
 Each round trains MQT and MQT-NoDS for a few steps with the kernels and without, in turns, at the sizes of
 versus_peers.py (24 hours ahead after 168, hidden size 64), and forecasts the last 100 cutoffs of 60 series. CPU time of
-one thread. Writes lab/results/kernels.json.
+one thread. Writes lab/results/benchmarks/kernels.json.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def main() -> None:
         for number in range(rounds):
             for model in ("mqt", "mqt-nods"):
                 for way in WAYS if number % 2 else reversed(WAYS):
-                    found = measure(panel, model, way, Path(scratch) / f"{model}-{way}-{number}")
-                    runs.append({"round": number, "model": model, "way": way, **found})
+                    figures = measure(panel, model, way, Path(scratch) / f"{model}-{way}-{number}")
+                    runs.append({"round": number, "model": model, "way": way, **figures})
                     print(runs[-1], flush=True)
     ratios = {}
     for model in ("mqt", "mqt-nods"):
@@ -97,8 +97,8 @@ def main() -> None:
                 "least": min(of_rounds),
                 "most": max(of_rounds),
             }
-    for name, found in ratios.items():
-        print(name, {key: round(value, 2) for key, value in found.items()})
+    for name, figures in ratios.items():
+        print(name, {key: round(value, 2) for key, value in figures.items()})
     print(harness.write_record("kernels", {"ratios": ratios, "runs": runs}))
 
 

@@ -1,6 +1,6 @@
 """A Parquet panel of more than 4 GB: packed, and read for an epoch, within 2 GiB of anonymous memory.
 
-    .venv/bin/python -m lab.benchmarks.larger_than_memory [--gigabytes 3.3] [--no-record]
+    .venv/bin/python -m lab benchmark larger_than_memory [--gigabytes 3.3] [--no-record]
 
 The files lie as they do in practice: one a period, each with rows of all series in no order, so that all rows have to
 be sorted out of core. Two processes are watched, and ended if their anonymous memory passes 2 GiB (mapped file pages

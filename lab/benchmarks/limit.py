@@ -1,11 +1,11 @@
 """How much of the machine's own matrix product a training step reaches, and where the rest of its time goes.
 
-    .venv/bin/python -m lab.benchmarks.limit [--rounds 3] [--quick]
+    .venv/bin/python -m lab benchmark limit [--rounds 3] [--quick]
 
 Two processes of one thread each train side by side, each for itself, and after every step both time one large product
 of float32 matrices. Useful operations are counted from shapes: what windows share counts once, keys that are masked out
 not at all, a backward pass as two forward passes. The fraction is operations / time / rate of the product, over steps
-all of whose creation times are scored, loading included. Merged into lab/results/throughput.json.
+all of whose creation times are scored, loading included. Merged into lab/results/benchmarks/throughput.json.
 """
 
 from __future__ import annotations
@@ -182,28 +182,28 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
 
     And the rate of the product in that process, which has the machine for itself.
     """
-    found = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     clock: list[float] = []
 
     def listen(record: object) -> None:
         if isinstance(record, Step):
             if record.step == SKIPPED:
-                found.start()
+                profiler.start()
             clock.append(time.perf_counter())
             if record.step == SKIPPED + steps:
-                found.stop()
+                profiler.stop()
 
     config = config_of(PROFILED, num_fcts, SKIPPED + steps)
     with tempfile.TemporaryDirectory() as folder, named_parts():
         fit(Panel.from_frame(path, SCHEMA), config, Path(folder) / "run", listeners=(listen,))
-    events = found.key_averages()
+    events = profiler.key_averages()
     parts = {e.key.removeprefix("part:"): e.cpu_time_total / 1e3 / steps for e in events if e.key.startswith("part:")}
     own = {e.key: e.self_cpu_time_total / 1e3 / steps for e in events}
     parts |= {name: own[key] for name, (key, _, _) in KERNELS.items() if key in own}
     ops = sorted((e for e in events if not e.key.startswith("part:")), key=lambda e: -e.self_cpu_time_total)[:20]
-    told = [{"op": e.key, "ms": e.self_cpu_time_total / 1e3 / steps, "calls": e.count // steps} for e in ops]
+    operations = [{"op": e.key, "ms": e.self_cpu_time_total / 1e3 / steps, "calls": e.count // steps} for e in ops]
     torch.set_num_threads(1)
-    return parts, told, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps, sgemm_gflops()
+    return parts, operations, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps, sgemm_gflops()
 
 
 def heard(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
@@ -227,8 +227,8 @@ def gather(path: Path, rounds: int, num_fcts: int, timed: int, save: Any) -> dic
     runs: dict[str, list[dict]] = {label(setting): [] for setting in SETTINGS}
     for i, setting in enumerate(settings):
         pair = [heard(out, processes) for _ in processes]
-        assert all(found[0] == i for found in pair), pair
-        seconds, rate = (statistics.fmean(found[k] for found in pair) for k in (2, 3))
+        assert all(one[0] == i for one in pair), pair
+        seconds, rate = (statistics.fmean(one[k] for one in pair) for k in (2, 3))
         run = {"round": i // len(SETTINGS), "step_s": seconds, "sgemm_gflops": rate}
         if setting[0] == "mqt":
             gflop = step_flops(config_of(setting, num_fcts, 1)) / 1e9
@@ -291,8 +291,8 @@ def main() -> None:
         path = make_file(BATCH, HISTORY + CELLS * num_fcts + 52)
         parts, ops, step_ms, alone = profile(path, num_fcts)
         runs = gather(path, rounds, num_fcts, timed, save)
-    for name, found in key_figures(runs).items():
-        print(f"{name}: {found['median']:.3f} ({found['least']:.3f} to {found['most']:.3f}); goal {found['goal']}")
+    for name, figure in key_figures(runs).items():
+        print(f"{name}: {figure['median']:.3f} ({figure['least']:.3f} to {figure['most']:.3f}); goal {figure['goal']}")
     if not args.quick:
         write_table()
     print(f"wrote {record.relative_to(harness.ROOT)}")

@@ -1,6 +1,6 @@
 """Seconds and peak memory from a long frame to a trainable data set: mqcast beside its peers, in one run.
 
-    .venv/bin/python -m lab.benchmarks.pack [--quick] [--rounds 3] [--only NAME ...]
+    .venv/bin/python -m lab benchmark pack [--quick] [--rounds 3] [--only NAME ...]
 
 Every contender reads the same Parquet file (sorted by series, then time), builds what it trains from, and draws one
 batch of 32 windows (168 steps of history, 24 ahead). Each runs in a process of its own, peers in environments of their
@@ -117,30 +117,30 @@ def summarise(runs: dict[str, list[dict]]) -> dict:
         for own in (name for name in OWN if name in good):
             for key in ("total_s", "cpu_s", *MEMORY):
                 each = [theirs[key] / ours[key] for theirs, ours in zip(good[peer], good[own], strict=True)]
-                found = {"median": statistics.median(each), "min": min(each), "max": max(each)}
-                ratios.setdefault(peer, {}).setdefault(own, {})[key] = {k: round(v, 3) for k, v in found.items()}
+                spread = {"median": statistics.median(each), "min": min(each), "max": max(each)}
+                ratios.setdefault(peer, {}).setdefault(own, {})[key] = {k: round(v, 3) for k, v in spread.items()}
     failed = {name: run["failed"] for name, each in runs.items() for run in each if "failed" in run}
     return {"medians": medians, "ratios": ratios, "failed": failed, "runs": runs}
 
 
-def show(size: str, found: dict) -> None:
+def show(size: str, results: dict) -> None:
     table = Table(title=f"{size} rows: medians, and times mqcast's (min..max over rounds)", title_justify="left")
     for heading in ("contender", "read s", "build s", "batch s", "total s", "peak MiB", "added MiB"):
         table.add_column(heading, justify="left" if heading == "contender" else "right")
     for own in OWN:
         table.add_column(f"total / {own}", justify="right")
-    for name in found["runs"]:
-        if name in found["failed"]:
+    for name in results["runs"]:
+        if name in results["failed"]:
             table.add_row(name, "failed")
             continue
-        middle, ratio = found["medians"][name], found["ratios"].get(name, {})
+        middle, ratio = results["medians"][name], results["ratios"].get(name, {})
         seconds = [f"{middle[key]:.3f}" for key in STAGES]
         memory = [f"{middle[key]:.0f}" for key in ("peak_rss_mb", "peak_added_mb")]
         times = [ratio[own]["total_s"] if own in ratio else None for own in OWN]
         shown = [f"{t['median']:.1f} ({t['min']:.1f}..{t['max']:.1f})" if t else "" for t in times]
         table.add_row(name, *seconds, *memory, *shown)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    for name, reason in found["failed"].items():
+    for name, reason in results["failed"].items():
         print(f"{name} failed: {reason}")
 
 
@@ -152,17 +152,17 @@ def main() -> None:
     args = parser.parse_args()
     names = [n for n in CONTENDERS if not args.only or any(o.lower() in n.lower() for o in args.only)]
     sizes = dict(list(SIZES.items())[:1]) if args.quick else SIZES
-    found = {}
+    results = {}
     with harness.lock():
         pythons = prepare(names)
         for size, series in sizes.items():
             runs = measure(names, pythons, make_file(series), 1 if args.quick else args.rounds)
-            found[size] = {"rows": series * STEPS, "series": series, **summarise(runs)}
-            show(size, found[size])
+            results[size] = {"rows": series * STEPS, "series": series, **summarise(runs)}
+            show(size, results[size])
         if not (args.quick or args.only):
             setting = {"history": 168, "horizon": 24, "batch": 32, "pins": PINS, "rounds": args.rounds}
             limits = {"memory_gib": harness.MEMORY_LIMIT_GIB, "seconds": harness.TIME_LIMIT_S}
-            path = harness.write_record("pack", {"setting": setting, "limits": limits, "sizes": found})
+            path = harness.write_record("pack", {"setting": setting, "limits": limits, "sizes": results})
             print(f"wrote {path.relative_to(harness.ROOT)}")
 
 

@@ -1,11 +1,11 @@
 """Peers on the leaderboard's task and on the studies: the same windows, the same plan, the same time to train.
 
-    python -m lab.benchmarks.real_peers rossmann_1D --data DATA --out RUNS --peer lightgbm --minutes 5 …
-    python -m lab.benchmarks.real_peers frat --data DATA --out RUNS --peer tft --minutes 20
+    python -m lab peers rossmann_1D --data DATA --out RUNS --peer lightgbm --minutes 5 …
+    python -m lab peers frat --data DATA --out RUNS --peer tft --minutes 20
 
 Peers: lightgbm (with lags), tft and deepar (NeuralForecast), convtrans (ours, small). Each but the last runs in an
 environment of its own. A task's windows are written where `python -m lab score TASK RUNS/TASK/PEER-SEED` finds them,
-and trained anew each; a study's forecasts become one file for `python -m lab STUDY … --forecasts PEER=FILE`.
+and trained anew each; a study's forecasts become one file for `python -m lab run STUDY … --forecasts PEER=FILE`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,11 +21,10 @@ import numpy as np
 import polars as pl
 
 from lab.benchmarks import harness, pack
-from lab.experiments.leaderboard import score_windows, task_name, with_zeros
-from lab.experiments.record import Record
-from lab.experiments.scores import Grid, mean_scores
+from lab.experiments.experiment import open_experiment
+from lab.experiments.fev_scores import Grid
+from lab.experiments.leaderboard import Leaderboard, windows_record
 from lab.experiments.study import Study
-from lab.experiments.task import BUNDLED, Task
 
 PINS = {"lightgbm": ("lightgbm==4.7.0", "numpy==2.4.6", "pyarrow==26.0.1"), **pack.PINS}
 PEERS = {  # environment, script, arguments
@@ -100,7 +100,7 @@ def run_peer(name: str, folder: Path, minutes: float) -> dict:
         python = harness.environment(environment, PINS[environment], with_torch=environment != "lightgbm")
     if isinstance(python, str):
         raise SystemExit(python)
-    command = [python, Path(__file__).parent / "peers" / script, folder, *arguments]
+    command = [python, harness.LAB / "peers" / script, folder, *arguments]
     done = harness.run(command, seconds=60 * minutes + 7200)
     if "failed" in done:
         raise SystemExit(done["failed"])
@@ -125,11 +125,10 @@ def frame_of(values: np.ndarray, ids, dates: np.ndarray, cutoffs: list[int], sch
     return pl.DataFrame(columns | {f"q{level:g}": values[k, i, h, n].astype(float) for n, level in enumerate(levels)})
 
 
-def on_task(options: argparse.Namespace) -> None:
-    task = Task.open(options.what)
+def on_leaderboard(task: Leaderboard, options: argparse.Namespace) -> None:
     data = task.load(options.data)
     grid, home = Grid(data), options.out / task.name / f"{options.peer}-{options.seed}"
-    frames, windows = [], []
+    windows = []
     for number, cutoff in enumerate(data.cutoffs[: options.windows]):
         folder = home / f"window-{number + 1:02}"
         path = folder / "forecasts.parquet"
@@ -143,31 +142,25 @@ def on_task(options: argparse.Namespace) -> None:
             spec |= {"train_until": place, "cutoffs": [place], "minutes": minutes, "seed": options.seed}
             spec |= {"every": 1, "rate": options.rate}
             steps, dates = step_numbers(known, data.schema)
-            ids = write_inputs(folder, known, steps, data.schema, data.loaded.static, spec)
+            ids = write_inputs(folder, known, steps, data.schema, data.dataset.static, spec)
             facts = run_peer(options.peer, folder, minutes) | {"cutoff": str(cutoff)}
             values = np.load(folder / "forecasts.npy")
-            frame = with_zeros(data, frame_of(values, ids, dates, [place], data.schema, task.levels), known)
+            frame = data.with_zeros(frame_of(values, ids, dates, [place], data.schema, task.levels), known)
             (folder / "done.json").write_text(json.dumps(facts))
             frame.write_parquet(path)
-        frames.append(pl.read_parquet(path))
-        windows.append(json.loads((folder / "done.json").read_text()))
-    scores = score_windows(grid, frames)
-    cost = {name: sum(facts[name] for facts in windows) for name in ("wall_seconds", "cpu_seconds")}
+        windows.append(json.loads((folder / "done.json").read_text()) | grid.scores(pl.read_parquet(path)))
+    cost = {name: sum(window[name] for window in windows) for name in ("wall_seconds", "cpu_seconds")}
     config = {"minutes": options.minutes, "refit_minutes": options.refit_minutes}
-    record = Record(
-        task_name(task, len(scores)), options.peer, options.seed, mean_scores(scores), config, **cost,
-        details={"windows": [facts | found for facts, found in zip(windows, scores, strict=True)]},
-        command=" ".join(["python", "lab/benchmarks/real_peers.py", *sys.argv[1:]]),
-    )  # fmt: skip
+    command = shlex.join(["python", "-m", "lab", "peers", *sys.argv[1:]])
+    record = windows_record(data, options.peer, options.seed, windows, config=config, **cost, command=command)
     print(record.metrics, record.write(options.results))
 
 
-def on_study(options: argparse.Namespace) -> None:
-    study = Study.open(options.what)
-    loaded = study.load(options.data)
-    schema, rows = loaded.schema, loaded.rows
-    if loaded.events is not None:
-        rows = rows.join(loaded.events, on=schema.time, how="left", maintain_order="left")
+def on_study(study: Study, options: argparse.Namespace) -> None:
+    dataset = study.load(options.data).dataset
+    schema, rows = dataset.schema, dataset.frame
+    if dataset.events is not None:
+        rows = rows.join(dataset.events, on=schema.time, how="left", maintain_order="left")
         schema = schema.replace(known=(*schema.known, *schema.events), events=())
     if schema.observed:
         rows = rows.with_columns(pl.when(schema.observed).then(schema.target).alias(schema.target))
@@ -180,7 +173,7 @@ def on_study(options: argparse.Namespace) -> None:
     folder = options.out / study.name / f"{options.peer}-{options.seed}"
     spec |= {"minutes": options.minutes, "seed": options.seed, "every": options.every, "rate": options.rate}
     spec |= {"observed": study.observed}
-    ids = write_inputs(folder, rows, steps, schema, loaded.static, spec)
+    ids = write_inputs(folder, rows, steps, schema, dataset.static, spec)
     facts = run_peer(options.peer, folder, options.minutes)
     values = np.load(folder / "forecasts.npy")
     frame = frame_of(values, ids, dates, spec["cutoffs"], schema, study.levels)
@@ -193,7 +186,7 @@ def on_study(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", help="a task (rossmann_1D) or a study (m5, frat, eia, rossmann-ablation, oxfordman)")
+    parser.add_argument("what", help="a leaderboard (rossmann_1D) or a study (m5, frat, eia …)")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=harness.RESULTS)
@@ -205,9 +198,9 @@ def main() -> None:
     parser.add_argument("--windows", type=int)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    is_task = (BUNDLED / f"{options.what}.toml").is_file()
+    experiment = open_experiment(options.what)
     with harness.lock(shared=True):
-        (on_task if is_task else on_study)(options)
+        (on_leaderboard if isinstance(experiment, Leaderboard) else on_study)(experiment, options)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """How far each network is from the oracle on a simulated retailer: regret by model and seed.
 
-    python -m lab.benchmarks.regret [--variants mqt mqcnn …] [--seeds 3] [--record regret]
+    python -m lab benchmark regret [--variants mqt mqcnn …] [--seeds 3] [--record regret]
 
 2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
 with their whole horizons, are scored. All models have the same windows, order, settings and number of steps; the final
 weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, where the few items that
 sell most decide, and of log(1 + demand), where every item counts alike (quantiles follow any rising transform, so the
-oracle's are the best there too). One process a core; runs resume where they were. Writes lab/results/<record>.json.
+oracle's are the best there too). One process a core; runs resume where they were.
+Writes lab/results/benchmarks/<record>.json.
 """
 
 from __future__ import annotations
@@ -91,12 +92,16 @@ def run(job: tuple[str, int, argparse.Namespace]) -> dict:
     if not path.exists():
         forecast(done, panel, path, first=date_of(panel, FIRST_TEST))
     epochs = [line for line in read_metrics(done.metrics) if line["record"] == "epoch"]
-    found = {"variant": variant, "seed": seed, **regrets(world, quantiles_of(path, options.items))}
-    found |= {"steps": epochs[-1]["step"], "trajectories": epochs[-1]["trajectories"], "seconds": epochs[-1]["seconds"]}
-    found["folder"] = folder.name
-    found["parameters"] = sum(p.numel() for p in done.network().parameters())
-    print({k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}, flush=True)
-    return found
+    result = {"variant": variant, "seed": seed, **regrets(world, quantiles_of(path, options.items))}
+    result |= {
+        "steps": epochs[-1]["step"],
+        "trajectories": epochs[-1]["trajectories"],
+        "seconds": epochs[-1]["seconds"],
+    }
+    result["folder"] = folder.name
+    result["parameters"] = sum(p.numel() for p in done.network().parameters())
+    print({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()}, flush=True)
+    return result
 
 
 def quantiles_of(path: Path, num_items: int) -> np.ndarray:
@@ -114,14 +119,14 @@ def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
     promoted = world.promotions[:, weeks].any(axis=-1)
     holiday = np.broadcast_to(world.holidays[weeks].any(axis=-1), actual.shape)
     slices = {"all": np.ones_like(promoted), "promotions": promoted, "holidays": holiday}
-    found = {}
+    shares = {}
     for unit, of in {"demand": lambda y: y, "log(1 + demand)": lambda y: np.log1p(np.maximum(y, 0))}.items():
         for i, level in enumerate(LEVELS):
             losses = [pinball(of(actual) - of(q[..., i]), level) for q in (quantiles, best)]
             for name, where in slices.items():
-                found[f"{unit} P{level * 100:.0f} {name}"] = float(losses[0][where].sum() / losses[1][where].sum() - 1)
-            found[f"coverage P{level * 100:.0f}"] = float((actual <= quantiles[..., i]).mean())
-    return found
+                shares[f"{unit} P{level * 100:.0f} {name}"] = float(losses[0][where].sum() / losses[1][where].sum() - 1)
+            shares[f"coverage P{level * 100:.0f}"] = float((actual <= quantiles[..., i]).mean())
+    return shares
 
 
 def pinball(error: np.ndarray, level: float) -> np.ndarray:
@@ -130,18 +135,18 @@ def pinball(error: np.ndarray, level: float) -> np.ndarray:
 
 def summary(runs: list[dict]) -> dict[str, dict]:
     """Mean, least and most over seeds, by variant."""
-    found = {}
+    by_variant = {}
     for variant in dict.fromkeys(r["variant"] for r in runs):
         of_variant = [r for r in runs if r["variant"] == variant]
         numbers = [k for k, v in of_variant[0].items() if isinstance(v, float)]
-        found[variant] = {
+        by_variant[variant] = {
             k: {
                 name: float(of([r[k] for r in of_variant]))
                 for name, of in (("mean", np.mean), ("least", min), ("most", max))
             }
             for k in numbers
         }
-    return found
+    return by_variant
 
 
 def volatilities(runs: list[dict], options: argparse.Namespace) -> list[dict]:
@@ -152,10 +157,10 @@ def volatilities(runs: list[dict], options: argparse.Namespace) -> list[dict]:
         frame = pl.read_parquet(DATA / "regret" / one["folder"] / "forecasts.parquet")
         judged[f"{one['variant']} {one['seed']}"] = volatility(frame, world.actuals)
     rows = []
-    for name, found in judged.items():
+    for name, one in judged.items():
         baseline = judged.get(f"mqcnn {name.split()[-1]}")
-        against = found.reduction(baseline).to_dicts() if baseline else [{}, {}]
-        for row, reduced in zip(found.summary.to_dicts(), against, strict=True):
+        against = one.reduction(baseline).to_dicts() if baseline else [{}, {}]
+        for row, reduced in zip(one.summary.to_dicts(), against, strict=True):
             kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "turns", "targets")}
             kept |= {f"reduction_{key}": reduced.get(key) for key in ("reduction", "lo", "hi")}
             rows.append({"run": name} | kept)

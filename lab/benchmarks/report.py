@@ -1,9 +1,10 @@
 """Seconds and bytes of reports: of a large backtest of two models with its panel, and of one item; and to load them.
 
-    python -m lab.benchmarks.report [--items 30000] [--cutoffs 39] [--rounds 3]
+    python -m lab benchmark report [--items 30000] [--cutoffs 39] [--rounds 3]
 
 Time is from frames in memory to the file, 13 weeks ahead, two levels; memory is the process' peak, frames included.
-Loading is by Chromium (make browser), from opening the file to its first figure. Writes lab/results/report.json.
+Loading is by Chromium (make browser), from opening the file to its first figure.
+Writes lab/results/benchmarks/report.json.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def main() -> None:
                 print(name, rounds[name][-1], flush=True)
     keys = ("seconds", "cpu_seconds", "peak_gib", "bytes", "load_seconds")
     medians = {
-        name: {key: float(np.median([one[key] for one in found])) for key in keys} for name, found in rounds.items()
+        name: {key: float(np.median([one[key] for one in runs])) for key in keys} for name, runs in rounds.items()
     }
     print(write_record("report", {"medians": medians, "rounds": rounds}))
 

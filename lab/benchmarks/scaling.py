@@ -1,11 +1,11 @@
 """How the time of an epoch and memory grow with the number of series, and as T, H and L double.
 
-    .venv/bin/python -m lab.benchmarks.scaling [--rounds 3] [--quick]
+    .venv/bin/python -m lab benchmark scaling [--rounds 3] [--quick]
 
 Each size trains a few epochs by `mqcast fit` in one process; the first epoch does not count. Exponents are slopes of
 log time over log size. The data side is measured apart, in a process that opens the panel and draws an epoch of batches
 without a network: bytes of the panel's arrays, and what the process holds beyond its imports. Merged into
-lab/results/throughput.json.
+lab/results/benchmarks/throughput.json.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def exponent(sizes: list[int], values: list[float]) -> float:
 
 def measure(growth: dict[str, list[int]], scratch: Path, epochs: int) -> dict[str, list[dict]]:
     """One round: every size of everything that grows."""
-    found: dict[str, list[dict]] = {}
+    by_size: dict[str, list[dict]] = {}
     for what, values in growth.items():
         for size in sizes_of(what, values):
             panel = packed(size, scratch)
@@ -122,14 +122,14 @@ def measure(growth: dict[str, list[int]], scratch: Path, epochs: int) -> dict[st
             if "failed" in drawn:
                 raise SystemExit(f"{size}: {drawn['failed']}")
             run = {"size": size[FIELD[what]], **train(panel, size, epochs), **drawn}
-            found.setdefault(what, []).append(run)
+            by_size.setdefault(what, []).append(run)
             print(what, {key: v if isinstance(v, str) else round(v, 3) for key, v in run.items()}, flush=True)
-    return found
+    return by_size
 
 
 def summary(rounds: list[dict[str, list[dict]]]) -> dict[str, dict]:
     """Medians over rounds, and exponents of time and memory."""
-    found = {}
+    by_size = {}
     for what in rounds[0]:
         sizes = [run["size"] for run in rounds[0][what]]
         each = {
@@ -143,8 +143,8 @@ def summary(rounds: list[dict[str, list[dict]]]) -> dict[str, dict]:
             "memory_exponent": exponent(sizes, each["peak_mb"]),
             "panel_exponent": exponent(sizes, each["panel_mb"]),
         }
-        found[what] = {"sizes": sizes, **each, **slopes}
-    return found
+        by_size[what] = {"sizes": sizes, **each, **slopes}
+    return by_size
 
 
 def main() -> None:
@@ -172,8 +172,8 @@ def main() -> None:
             keys = harness.spread("series_exponent", of_series, "<= 1.02")
             body = {"setting": {**setting, "epochs": epochs}, "growth": summary(rounds), "runs": rounds}
             harness.merge_record(record, "scaling", keys, body)
-    for name, found in keys.items():
-        print(f"{name}: {found['median']:.3f} ({found['least']:.3f} to {found['most']:.3f}); goal {found['goal']}")
+    for name, figure in keys.items():
+        print(f"{name}: {figure['median']:.3f} ({figure['least']:.3f} to {figure['most']:.3f}); goal {figure['goal']}")
     if not args.quick:
         write_table()
     print(f"wrote {record.relative_to(harness.ROOT)}")

@@ -1,10 +1,10 @@
 """Training trajectories per second: with and without forking, processes and threads, sizes of micro-batch.
 
-    python -m lab.benchmarks.training [--rounds 3] [--steps 24]
+    python -m lab benchmark training [--rounds 3] [--steps 24]
 
 One network, one panel; each way is a run of `mqcast fit`, in turn, round after round. A trajectory is one (series,
 creation time) with its whole horizon in the loss. The rate is that of the steps after the first few, loading included.
-Writes lab/results/training.json.
+Writes lab/results/benchmarks/training.json.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def measure(panel: Path, way: dict, steps: int) -> dict[str, float]:
         if done.returncode:
             raise SystemExit(f"{way}: {done.stderr}")
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    told = [line for line in lines if line["record"] == "step"][SKIPPED - 1 :]
-    seconds = told[-1]["seconds"] - told[0]["seconds"]
+    step_lines = [line for line in lines if line["record"] == "step"][SKIPPED - 1 :]
+    seconds = step_lines[-1]["seconds"] - step_lines[0]["seconds"]
     return {
-        "trajectories_per_second": (told[-1]["trajectories"] - told[0]["trajectories"]) / seconds,
-        "seconds_per_step": seconds / (len(told) - 1),
+        "trajectories_per_second": (step_lines[-1]["trajectories"] - step_lines[0]["trajectories"]) / seconds,
+        "seconds_per_step": seconds / (len(step_lines) - 1),
     }
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     rates = {way: [r[way]["trajectories_per_second"] for r in rounds] for way in options.ways}
     ratios = {way: [a / b for a, b in zip(rates[way], rates[first], strict=True)] for way in options.ways}
     record = {
-        "command": f"python -m lab.benchmarks.training --rounds {options.rounds} --steps {options.steps}",
+        "command": f"python -m lab benchmark training --rounds {options.rounds} --steps {options.steps}",
         "window": WINDOW,
         "trajectories_per_second": {way: {"median": float(np.median(v)), "all": v} for way, v in rates.items()},
         f"over_{first}": {

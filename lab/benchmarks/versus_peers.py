@@ -1,11 +1,11 @@
 """Training and backtests a second, memory, and seconds to the first step: mqcast beside its peers, in one run.
 
-    .venv/bin/python -m lab.benchmarks.versus_peers [--rounds 3] [--only NAME ...] [--quick]
+    .venv/bin/python -m lab benchmark versus_peers [--rounds 3] [--only NAME ...] [--quick]
 
 370 series of 5,000 hours, one Parquet file: 168 steps of history, 24 ahead, P50 and P90, hidden size 64; hour and
 weekday known, the series static. Each contender runs in a process of its own, peers in environments that are made here;
 rounds are interleaved and their order rotates. What is measured is said in docs/throughput.md, whose table is written
-from the record. The record, lab/results/throughput.json, is written after every contender, so that nothing is lost.
+from the record. The record, lab/results/benchmarks/throughput.json, is written after every contender.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def figure_of(runs: Runs, name: str, number: int, figure: str) -> float | None:
 
 def ratios(runs: Runs, figure: str, others: list[str], rounds: int, whose: str = MQT) -> list[float]:
     """MQT over the best of the others, round by round."""
-    found = []
+    values = []
     for number in range(rounds):
         mine = [run[figure] for run in runs[whose] if run["round"] == number and "failed" not in run]
         theirs = [value for name in others if (value := figure_of(runs, name, number, figure)) is not None]
         if mine and theirs:
-            found.append(mine[0] / max(theirs))
-    return found
+            values.append(mine[0] / max(theirs))
+    return values
 
 
 def key_figures(runs: Runs, rounds: int) -> dict[str, dict]:
@@ -166,8 +166,8 @@ def main() -> None:
         path = make_file(work["series"], work["steps"])
         record = RECORD if is_whole else harness.DATA / "throughput.json"
         keys = measure(names, path, work, 1 if args.quick else args.rounds, record)
-    for name, found in keys.items():
-        print(f"{name}: {found['median']:.2f} ({found['least']:.2f} to {found['most']:.2f}); goal {found['goal']}")
+    for name, figure in keys.items():
+        print(f"{name}: {figure['median']:.2f} ({figure['least']:.2f} to {figure['most']:.2f}); goal {figure['goal']}")
     if noisy := json.loads(record.read_text())["versus_peers"]["not_quiet"]:
         print(f"NOT A RESULT: others used the machine while these ran: {', '.join(noisy)}")
     if is_whole:

@@ -1,6 +1,6 @@
 """Our own forecasters in random configurations, put through mqcast.checks. Counted are checks that apply.
 
-.venv/bin/python -m lab.campaigns.battery [--count 1000] [--seed 0] [--minutes M] [--record]
+python -m lab campaign battery [--count 1000] [--seed 0] [--minutes M] [--record]
 """
 
 import os

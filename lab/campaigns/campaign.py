@@ -63,7 +63,7 @@ class Campaign:
         print(f"{self.name}: {self.tried:,} tried, {len(self.failures):,} failed, {seconds:,} s")
         if self.options.record:
             harness.write_record(
-                f"campaigns/{self.name}",
+                self.name,
                 {
                     "guarantee": self.guarantee,
                     "tried": self.tried,
@@ -73,5 +73,6 @@ class Campaign:
                     "failures": self.failures[:MOST_SHOWN],
                     **facts,
                 },
+                folder="campaigns",
             )
         sys.exit(bool(self.failures))

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of all that reads files: each input gives a typed error or a result, never anything else.
 
     pip install -e '.[fuzz]'        (atheris; Linux)
-    python -m lab.campaigns.fuzz_readers [--count 100000] [--target panel|frame|run]
+    python -m lab campaign fuzz_readers [--count 100000] [--target panel|frame|run]
 
 panel   one file of a packed panel is replaced, with or without its manifest being brought into line
 run     the same for a saved forecaster, which holds a run
@@ -149,7 +149,7 @@ def _frame_seeds() -> list[bytes]:
     rows = tiny_frame().filter(pl.col("unique_id") < "item 2")
     keys = {"horizon": pl.lit(HORIZON, pl.Int32), "cutoff": pl.col("ds").dt.offset_by(f"-{HORIZON}w")}
     forecasts = rows.select("unique_id", "ds", "y").drop_nulls().with_columns(**keys).rename({"y": "q0.5"})
-    found = []
+    seeds = []
     for table in (rows.to_arrow(), forecasts.to_arrow(), pa.Table.from_pandas(rows.to_pandas())):
         table = table.cast(
             pa.schema([(f.name, pa.string() if f.type == pa.large_string() else f.type) for f in table.schema])
@@ -157,12 +157,12 @@ def _frame_seeds() -> list[bytes]:
         for compression in ("none", "snappy"):
             packed = io.BytesIO()
             pq.write_table(table, packed, compression=compression)
-            found.append(b"\0\0" + packed.getvalue())
+            seeds.append(b"\0\0" + packed.getvalue())
         packed = io.BytesIO()
         with pa.ipc.new_stream(packed, table.schema) as writer:
             writer.write_table(table)
-        found.append(b"\1\0" + packed.getvalue())
-    return found
+        seeds.append(b"\1\0" + packed.getvalue())
+    return seeds
 
 
 def _try_frame(place: Path) -> Callable[[bytes], None]:

@@ -1,6 +1,6 @@
 """Implausible forecasts of any forecaster are found and told of; honest ones are left in peace.
 
-    .venv/bin/python -m lab.campaigns.implausible [--count 5000] [--seed 0]
+    python -m lab campaign implausible [--count 5000] [--seed 0]
 
 Each trial makes a frame of forecasts beside actuals: of random size, scale and levels, with series that never sold and
 series that were never observed. It is either honest (quantiles of the distribution that the actuals are drawn from) or

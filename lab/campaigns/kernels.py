@@ -33,12 +33,12 @@ def sanitized(folder: Path) -> dict[str, str]:
     shutil.copy(SOURCE, folder)
     if why := build_kernels.build(SOURCE, folder, build_kernels.SANITIZED, ("gcc",)):
         sys.exit(f"the sanitizers need gcc: {why}")
-    found = [
+    libraries = [
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     checks = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    return {**os.environ, **checks, "LD_PRELOAD": " ".join(found), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, **checks, "LD_PRELOAD": " ".join(libraries), "OMP_NUM_THREADS": "1"}
 
 
 def watched(campaign: Campaign, folder: Path, environment: dict[str, str]) -> None:
@@ -53,9 +53,9 @@ def watched(campaign: Campaign, folder: Path, environment: dict[str, str]) -> No
         assert process.stderr is not None
         with process:
             for line in process.stdout:
-                found = json.loads(line)
-                campaign.check(found["ok"], found["kind"], f"trial {found['trial']}: {found['detail']}")
-                following = found["trial"] + 1
+                result = json.loads(line)
+                campaign.check(result["ok"], result["kind"], f"trial {result['trial']}: {result['detail']}")
+                following = result["trial"] + 1
                 if time.monotonic() > until:
                     process.terminate()
                     return

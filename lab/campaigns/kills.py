@@ -1,6 +1,6 @@
 """Killed at any moment, fit, pack, forecast and save leave the old result or the new one, and can be run again.
 
-    .venv/bin/python -m lab.campaigns.kills [--count 200] [--seed 0]
+    python -m lab campaign kills [--count 200] [--seed 0]
 
 Each trial starts a job in a process of its own and ends it with SIGKILL at a random moment. Another process then looks
 at what is left, runs the job again, and compares: a run that was resumed has the same weights to the bit.
@@ -46,8 +46,8 @@ def fit_left(place: Path) -> None:
     if exists(place / "new run"):
         Run.open(place / "new run")
     fit_job(place)
-    found, wanted = (place / run / "model.safetensors" for run in ("new run", "run"))
-    assert found.read_bytes() == wanted.read_bytes(), "the resumed run has other weights"
+    resumed, wanted = (place / run / "model.safetensors" for run in ("new run", "run"))
+    assert resumed.read_bytes() == wanted.read_bytes(), "the resumed run has other weights"
 
 
 def pack_job(place: Path) -> None:

@@ -4,7 +4,7 @@ Each retailer's forecasts are made once from its data and again after changes to
 missing values, new categories, new series, another end of the panel (tests/look_ahead_samples.py has them all). Half
 of the trials are backtests, by frame, panel and command, with and without refits; half are revisions by one network.
 
-    .venv/bin/python -m lab.campaigns.look_ahead [--count 1000] [--seed 0] [--minutes M] [--record]
+    python -m lab campaign look_ahead [--count 1000] [--seed 0] [--minutes M] [--record]
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Retailer:
     def same_revisions(self, changed: Sales) -> bool:
         return self.revise()(changed).equals(self.revised_before())
 
-    def _some(self, found: pl.DataFrame) -> pl.DataFrame:
-        assert found.height > 0
-        return found
+    def _some(self, forecasts: pl.DataFrame) -> pl.DataFrame:
+        assert forecasts.height > 0
+        return forecasts
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Adversarial series, default settings, any weights: are forecasts finite, in order and within their limits?
 
-    .venv/bin/python -m lab.campaigns.magnitudes [--count 100000]
+    python -m lab campaign magnitudes [--count 100000]
 
 Panels of a thousand series, each of a kind drawn anew (alternating, intermittent, lumpy, steps of a million, long gaps,
 months out of the range, spikes, trends, one value, one sale, none) on a random scale, are fitted by default settings

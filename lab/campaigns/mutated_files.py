@@ -1,6 +1,6 @@
 """Files that are damaged in any way are refused by name, or change nothing: no crash, no hang, no huge allocation.
 
-    .venv/bin/python -m lab.campaigns.mutated_files [--count 10000] [--seed 0]
+    python -m lab campaign mutated_files [--count 10000] [--seed 0]
 
 A child process opens and uses a panel, a run, a saved forecaster, the checkpoints of an interrupted run or the shards
 of an interrupted forecast, of which one file was harmed. It must raise an MqcastError that names the file, or give the
@@ -229,8 +229,8 @@ def one_trial(rng: np.random.Generator, pristine: Path, work: Path, wanted: dict
     if file.is_file() and not file.is_symlink() and file.read_bytes() == before and len(names) == 1:
         what += " (which changed nothing)"
     try:
-        found = use(kind, work)
-        same = found.equals(wanted[kind]) if isinstance(found, pl.DataFrame) else found == wanted[kind]
+        outcome = use(kind, work)
+        same = outcome.equals(wanted[kind]) if isinstance(outcome, pl.DataFrame) else outcome == wanted[kind]
         return kind, bool(same), f"{what}: other results"
     except MqcastError as error:
         is_named = any(name in str(error) for name in names)

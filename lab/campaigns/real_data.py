@@ -1,6 +1,6 @@
 """Every file of real demand, by default settings: is any P90 beyond ten times the largest value of its series so far?
 
-    .venv/bin/python -m lab.campaigns.real_data --data FOLDER [--only NAME …]
+    python -m lab campaign real_data --data FOLDER [--only NAME …]
 
 Each file is backtested (`Forecaster.backtest`: trained once, on what was known at the first cutoff) over the last two
 horizons, nothing said but horizon, frequency and columns. A trial is a series, with its forecasts of all cutoffs.
@@ -99,7 +99,7 @@ def main() -> None:
     campaign = Campaign(
         "On real demand by default settings, no P90 is beyond ten times what was sold.", 10**9, arguments
     )
-    found = {}
+    by_file = {}
     for name in campaign.options.only or SOURCES:
         source = SOURCES[name]
         frame = read(campaign.options.data / source.folder / f"{name}.parquet", source)
@@ -115,9 +115,9 @@ def main() -> None:
             is_sane = row["finite"] and row["multiple"] <= MULTIPLE * (1 + 1e-6)
             campaign.check(is_sane, name, f"{row['unique_id']}: {row['multiple']:.3g} times")
         limited = [str(w.message) for w in told if issubclass(w.category, ForecastLimitedWarning)]
-        found[name] = {"series": largest.height, "largest_multiple": largest["multiple"].max(), "limited": limited}
-        print(name, found[name], flush=True)
-    campaign.finish(files=found)
+        by_file[name] = {"series": largest.height, "largest_multiple": largest["multiple"].max(), "limited": limited}
+        print(name, by_file[name], flush=True)
+    campaign.finish(files=by_file)
 
 
 if __name__ == "__main__":

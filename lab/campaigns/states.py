@@ -1,6 +1,6 @@
 """Any order of a Forecaster's verbs; the machine is that of tests/forecaster_machine.py. Counted are rules that ran.
 
-.venv/bin/python -m lab.campaigns.states [--count 2000] [--seed 0] [--minutes M] [--record]
+python -m lab campaign states [--count 2000] [--seed 0] [--minutes M] [--record]
 """
 
 import contextlib

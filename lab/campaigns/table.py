@@ -1,6 +1,6 @@
 """The table of docs/reliability.md, from the records of the campaigns: no figure in it is typed.
 
-    .venv/bin/python -m lab.campaigns.table [--check]
+    python -m lab campaign table [--check]
 
 --check changes nothing, and ends with code 1 if the page's table is not what the records say.
 """

@@ -1,20 +1,30 @@
-"""`python -m lab`: the paper's experiments and their like, a command each."""
+"""`python -m lab`: the app, and what its commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
+from rich.table import Table
 
 app = typer.Typer(
-    help="Run an experiment of the paper, or its like on other data, and set its numbers beside the published ones.",
+    help="Run the paper's experiments, their like on other data, leaderboards, benchmarks and campaigns.",
     no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-Data = Annotated[Path, typer.Option("--data", help="The folder with the data set's files.")]
-Out = Annotated[Path, typer.Option("--out", help="Where runs, forecasts and records are written.")]
-Models = Annotated[
-    list[str] | None,
-    typer.Option("--model", help="mqt, mqt-nods, mqt-all, mqcnn or mqrnn; repeat for more; a study's default: all."),
-]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", help="A seed; repeat for more.")]
+Name = Annotated[str, typer.Argument(help="An experiment: a name, or a TOML file; `python -m lab list` shows all.")]
+Results = Annotated[Path | None, typer.Option(help="Where records are written too, such as lab/results.")]
+
+
+def shown(frame: pl.DataFrame, title: str, texts: Sequence[str] = ("model", "by")) -> Table:
+    """A frame for the terminal, numbers to the right."""
+    table = Table(title=title, title_justify="left")
+    for column in frame.columns:
+        table.add_column(column, justify="left" if column in texts else "right")
+    for row in frame.iter_rows():
+        table.add_row(*[f"{value:.4f}" if isinstance(value, float) else str(value) for value in row])
+    return table

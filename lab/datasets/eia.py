@@ -5,14 +5,15 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.real import Loaded, Origin
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 HOURLY, STATIC = "eia_hourly.parquet", "eia_static.parquet"
-ORIGIN = Origin(
+SOURCE = SourceFiles(
     "eia",
     "cleaned demand at github.com/truggles/EIA_Cleaned_Hourly_Electricity_Demand_Data",
-    {
+    columns={
         HOURLY: {
             "unique_id": "area",
             "ds": "hour in UTC",
@@ -32,14 +33,14 @@ SCHEMA = Schema(
 )
 
 
-def eia(folder: str | Path, since: dt.datetime | None = None) -> Loaded:
+def load(folder: str | Path, since: dt.datetime | None = None) -> Dataset:
     """Measured demand; hours that the source imputed count as not observed, and two areas that mostly are, not at all.
 
     `since` leaves out what was before.
     """
     where = [~pl.col("unique_id").is_in(MOSTLY_IMPUTED)]
     where += [] if since is None else [pl.col("ds") >= since]
-    rows = ORIGIN.read(folder, HOURLY, *where)
+    rows = SOURCE.read(folder, HOURLY, *where)
     rows = rows.with_columns(measured=pl.col("imputed") == 0).drop("imputed").sort("unique_id", "ds")
-    static = ORIGIN.read(folder, STATIC).filter(~pl.col("unique_id").is_in(MOSTLY_IMPUTED))
-    return Loaded(rows, SCHEMA, static.select(SCHEMA.static))
+    static = SOURCE.read(folder, STATIC).filter(~pl.col("unique_id").is_in(MOSTLY_IMPUTED))
+    return Dataset(rows.lazy(), SCHEMA, static.select(SCHEMA.static))

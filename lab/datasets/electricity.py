@@ -5,11 +5,13 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.downloads import Download, TaskFrames
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 FILE = "LD2011_2014.txt"
-SOURCE = Download(
+SOURCE = SourceFiles(
+    "electricity",
     "https://archive.ics.uci.edu/dataset/321/electricityloaddiagrams20112014",
     f"{FILE} or its .zip, with semicolons and decimal commas: a first column without a name that holds stamps every 15 "
     'minutes ("2011-01-01 00:15:00"), then MT_001 … MT_370',
@@ -27,7 +29,7 @@ SCHEMA = Schema(
 )
 
 
-def load_electricity(folder: str | Path) -> TaskFrames:
+def load(folder: str | Path) -> Dataset:
     """Hourly means of the days 1096 … 1345, from each customer's first load that is not 0 to its last."""
     with SOURCE.file(folder, FILE) as path:
         hourly = _hourly(path)
@@ -47,11 +49,11 @@ def load_electricity(folder: str | Path) -> TaskFrames:
         .with_columns(hours_from_start=(pl.col("ds") - START).dt.total_hours().cast(pl.Float64))
         .sort("unique_id", "ds")
     )
-    return TaskFrames(
+    return Dataset(
         rows.lazy(),
+        SCHEMA,
         rows.select("unique_id", customer="unique_id").unique(maintain_order=True),
         _calendar(first - EDGE, last + EDGE),
-        SCHEMA,
     )
 
 
@@ -69,14 +71,14 @@ def _hourly(path: Path) -> pl.DataFrame:
 
 def _lives(hourly: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """First and last hour with a load, of the customers that ever had one."""
-    found = [
+    lives = [
         hourly.select(
             first=pl.col("ds").filter(pl.col(name).is_not_null()).min(),
             last=pl.col("ds").filter(pl.col(name).is_not_null()).max(),
         )
         for name in names
     ]
-    return pl.concat(found).with_columns(unique_id=pl.Series(names)).drop_nulls()
+    return pl.concat(lives).with_columns(unique_id=pl.Series(names)).drop_nulls()
 
 
 def _calendar(first: dt.datetime, last: dt.datetime) -> pl.DataFrame:

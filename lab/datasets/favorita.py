@@ -1,19 +1,24 @@
 """Kaggle's Favorita: daily sales of items in stores, prepared as TFT's published code does, a store at a time."""
 
+import atexit
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping
+import shutil
+import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.downloads import Download, TaskFrames
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 FILES = ("train.csv", "stores.csv", "items.csv", "oil.csv", "holidays_events.csv", "transactions.csv")
-SOURCE = Download(
+SOURCE = SourceFiles(
+    "favorita",
     "https://www.kaggle.com/c/favorita-grocery-sales-forecasting/data",
     "train.csv (id, date, store_nbr, item_nbr, unit_sales, onpromotion), stores.csv, items.csv, oil.csv, "
     "holidays_events.csv and transactions.csv, unpacked from their .7z",
@@ -32,37 +37,35 @@ SCHEMA = Schema(
     kinds={"day_of_month": "number", "month": "number", **dict.fromkeys(STATIC, "category")},
     calendar=("day_of_week",),
 )
-Progress = Callable[[int, int], None]
 
 
-def load_favorita(folder: str | Path, room: Path, on_progress: Progress | None = None) -> TaskFrames:
+def load(folder: str | Path) -> Dataset:
     """log(unit_sales) by store, item and day, missing on days without a sale between the first and the last one.
 
-    A store and an item with any return (negative sales) between 2015-01-01 and 2016-05-31 are left out. `room` gets
-    Parquet files that the frame's rows are read from.
+    A store and an item with any return (negative sales) between 2015-01-01 and 2016-05-31 are left out. The rows are
+    read from temporary files, about a gigabyte, which are deleted when Python ends.
     """
-    room.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="mqcast-favorita-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     with ExitStack() as stack:
         paths = {name: stack.enter_context(SOURCE.file(folder, name)) for name in FILES}
         tables = _Tables.read(paths)
-        sales = _filtered(paths["train.csv"], room / "sales.parquet")
+        sales = _filtered(paths["train.csv"], scratch / "sales.parquet")
     dates = sales.select(pl.col("ds").unique().sort()).collect()["ds"]
     if not len(dates) or dates[-1] < END - dt.timedelta(days=1):
         raise SOURCE.error(f"train.csv ends before {END}, at {dates[-1] if len(dates) else 'once'}")
     oil = tables.oil_on(dates)
     stores = sales.select(pl.col("store_nbr").unique().sort()).collect()["store_nbr"].to_list()
     files = []
-    for i, store in enumerate(stores, start=1):
+    for store in stores:
         rows = _of_store(sales, store, tables, oil)
         if rows.height:
-            files.append(room / f"store-{store:02}.parquet")
+            files.append(scratch / f"store-{store:02}.parquet")
             rows.write_parquet(files[-1])
-        if on_progress is not None:
-            on_progress(i, len(stores))
     if not files:
         raise SOURCE.error("train.csv has no item without returns")
     rows = pl.scan_parquet(files)
-    return TaskFrames(rows.drop("store_nbr", "item_nbr"), tables.static(rows), tables.events(), SCHEMA)
+    return Dataset(rows.drop("store_nbr", "item_nbr"), SCHEMA, tables.static(rows), tables.events())
 
 
 def _filtered(path: Path, kept: Path) -> pl.LazyFrame:
@@ -158,9 +161,9 @@ class _Tables:
 
     def _holidays(self, locale: str, name: str, place: str | None = None) -> pl.DataFrame:
         """Descriptions by day; several on one day are one text."""
-        found = self.holidays.filter(pl.col("locale") == locale)
-        found = found if place is None else found.filter(pl.col("locale_name") == place)
-        return found.group_by("ds").agg(pl.col("description").unique().sort().str.join("; ").alias(name))
+        holidays = self.holidays.filter(pl.col("locale") == locale)
+        holidays = holidays if place is None else holidays.filter(pl.col("locale_name") == place)
+        return holidays.group_by("ds").agg(pl.col("description").unique().sort().str.join("; ").alias(name))
 
     def events(self) -> pl.DataFrame:
         """What is the same in all stores."""

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.real import Loaded, Origin
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 WEEKLY, STORES, PRODUCTS = "frat_weekly.parquet", "frat_stores.parquet", "frat_products.parquet"
-ORIGIN = Origin(
+SOURCE = SourceFiles(
     "frat",
     "dunnhumby's 'Breakfast at the Frat' source files",
-    {
+    columns={
         WEEKLY: {
             "unique_id": "store and product",
             "ds": "week's end, a Wednesday",
@@ -42,14 +43,14 @@ SCHEMA = Schema(
 )
 
 
-def frat(folder: str | Path) -> Loaded:
+def load(folder: str | Path) -> Dataset:
     """Units, prices beside those of the year before, discounts from the base price, and promotions by kind, all known
     ahead.
 
     A week without a row between a series' first and last is one without a recorded sale: 0 units, at the price of
     before and without promotion.
     """
-    rows = ORIGIN.read(folder, WEEKLY).sort("unique_id", "ds")
+    rows = SOURCE.read(folder, WEEKLY).sort("unique_id", "ds")
     ends = rows.group_by("unique_id", maintain_order=True).agg(pl.min("ds").alias("first"), pl.max("ds").alias("last"))
     weeks = ends.select("unique_id", pl.datetime_ranges("first", "last", "1w").alias("ds")).explode("ds")
     of_series = rows.select("unique_id", "store_id", "upc_id").unique("unique_id", maintain_order=True)
@@ -68,10 +69,12 @@ def frat(folder: str | Path) -> Loaded:
     )
     usual = pl.col("price").rolling_mean(YEAR, min_samples=1).over("unique_id")
     rows = rows.with_columns(price=pl.col("price") - usual)
-    static = of_series.join(ORIGIN.read(folder, STORES), on="store_id", how="left").join(
-        ORIGIN.read(folder, PRODUCTS), on="upc_id", how="left"
+    static = of_series.join(SOURCE.read(folder, STORES), on="store_id", how="left").join(
+        SOURCE.read(folder, PRODUCTS), on="upc_id", how="left"
     )
-    return Loaded(rows.drop("base_price"), SCHEMA, static.select("unique_id", *SCHEMA.static), promotions=PROMOTIONS)
+    return Dataset(
+        rows.drop("base_price").lazy(), SCHEMA, static.select("unique_id", *SCHEMA.static), promotions=PROMOTIONS
+    )
 
 
 def _carried(name: str) -> pl.Expr:

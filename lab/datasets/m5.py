@@ -4,15 +4,16 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.real import Loaded, Origin
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
 
 ITEMS, STATIC, CALENDAR, PRICES = (f"m5_{name}.parquet" for name in ("item_daily", "static", "calendar", "prices"))
-ORIGIN = Origin(
+SOURCE = SourceFiles(
     "m5",
     "sales_train_evaluation.csv, calendar.csv and sell_prices.csv of Kaggle's 'M5 Forecasting - Accuracy'",
-    {
+    columns={
         ITEMS: {"unique_id": "item and store", "ds": "date", "y": "units"},
         STATIC: {
             "unique_id": "item and store",
@@ -45,7 +46,7 @@ SCHEMA = Schema(
 )
 
 
-def m5(folder: str | Path, every: int = 1) -> Loaded:
+def load(folder: str | Path, every: int = 1) -> Dataset:
     """Units of every item in every store, or of each so-manyth series in their order.
 
     Known ahead: the price in logarithms, its ratio to the highest so far, whether that is a cut (below 95 %), and
@@ -54,13 +55,13 @@ def m5(folder: str | Path, every: int = 1) -> Loaded:
     """
     if every < 1:
         raise ConfigError(f"every is {every}; give 1 for all series, 10 for each tenth")
-    static = ORIGIN.read(folder, STATIC).sort("unique_id")
+    static = SOURCE.read(folder, STATIC).sort("unique_id")
     static = static.gather_every(every)
     chosen = pl.col("unique_id").is_in(static["unique_id"].implode())
-    calendar = ORIGIN.read(folder, CALENDAR).sort("ds")
+    calendar = SOURCE.read(folder, CALENDAR).sort("ds")
     keys = static.select("unique_id", "item_id", "store_id", "state_id")
-    prices = ORIGIN.read(folder, PRICES).join(keys, on=["store_id", "item_id"], how="inner")
-    rows = ORIGIN.read(folder, ITEMS, chosen).sort("unique_id", "ds").with_columns(pl.col("y").cast(pl.Float32))
+    prices = SOURCE.read(folder, PRICES).join(keys, on=["store_id", "item_id"], how="inner")
+    rows = SOURCE.read(folder, ITEMS, chosen).sort("unique_id", "ds").with_columns(pl.col("y").cast(pl.Float32))
     snap = calendar.select(
         "ds", "wm_yr_wk", *[pl.col(f"snap_{state}").alias(state.upper()) for state in ("ca", "tx", "wi")]
     )
@@ -81,4 +82,4 @@ def m5(folder: str | Path, every: int = 1) -> Loaded:
     rows = rows.with_columns(price_ratio=pl.col("price") / pl.col("price").cum_max().over("unique_id"))
     rows = rows.with_columns(price_cut=pl.col("price_ratio") < CHEAPER, price=pl.col("price").log1p())
     events = calendar.select("ds", event_1="event_name_1", event_2="event_name_2")
-    return Loaded(rows, SCHEMA, static, events, promotions=("price_cut", "snap"))
+    return Dataset(rows.lazy(), SCHEMA, static, events, promotions=("price_cut", "snap"))

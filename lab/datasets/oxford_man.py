@@ -1,15 +1,17 @@
-"""Oxford-Man Institute's realized library: daily realized volatility of 31 indices, as TFT's published code has it."""
+"""Oxford-Man Institute's realized library: daily realized variance of 31 indices, as TFT's published code has it."""
 
 import datetime as dt
 from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.downloads import Download, TaskFrames
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 FILE = "oxfordmanrealizedvolatilityindices.csv"
-SOURCE = Download(
+SOURCE = SourceFiles(
+    "oxford_man",
     "a copy of the Oxford-Man Institute's realized library 0.3 (its site closed in 2022; repositories on econometrics "
     "keep copies)",
     f"{FILE} or its .zip, with commas: a first column without a name that holds dates (2000-01-03 00:00:00+00:00), "
@@ -36,7 +38,7 @@ SCHEMA = Schema(
 )
 
 
-def load_volatility(folder: str | Path) -> TaskFrames:
+def load(folder: str | Path) -> Dataset:
     """log(rv5_ss) by trading day up to 2019-06-28; a day without a value has that of the day before."""
     with SOURCE.file(folder, FILE) as path:
         read = _read(path)
@@ -53,7 +55,7 @@ def load_volatility(folder: str | Path) -> TaskFrames:
     )
     symbols = rows["unique_id"].unique(maintain_order=True)
     regions = [REGION_OF[symbol] for symbol in symbols]
-    return TaskFrames(rows.lazy(), pl.DataFrame({"unique_id": symbols, "region": regions}), None, SCHEMA)
+    return Dataset(rows.lazy(), SCHEMA, pl.DataFrame({"unique_id": symbols, "region": regions}))
 
 
 def _read(path: Path) -> pl.DataFrame:

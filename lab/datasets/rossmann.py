@@ -4,14 +4,15 @@ from pathlib import Path
 
 import polars as pl
 
-from lab.datasets.real import Loaded, Origin
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 DAILY, STATIC = "rossmann_daily.parquet", "rossmann_static.parquet"
-ORIGIN = Origin(
+SOURCE = SourceFiles(
     "rossmann",
     "train.csv, store.csv and store_states.csv of Kaggle's 'Rossmann Store Sales'",
-    {
+    columns={
         DAILY: {
             "unique_id": "store",
             "ds": "date",
@@ -56,13 +57,13 @@ SCHEMA = Schema(
 )
 
 
-def rossmann(folder: str | Path) -> Loaded:
+def load(folder: str | Path) -> Dataset:
     """Sales, and what is known ahead: opening days, promotions, holidays; customers are known afterwards only.
 
     From the stores' table come two flags of every day: a round of the yearly promotion has begun in this month
     (promo2_round), and the nearest competitor is there (competition_open). Distances are in logarithms.
     """
-    static = ORIGIN.read(folder, STATIC)
+    static = SOURCE.read(folder, STATIC)
     dates = static.select(
         "unique_id",
         "promo2_interval",
@@ -73,7 +74,7 @@ def rossmann(folder: str | Path) -> Loaded:
     months = pl.col("promo2_interval").str.replace("Sept", "Sep").str.split(",")
     in_round = (day >= pl.col("promo2_start")) & months.list.contains(month)
     rows = (
-        ORIGIN.read(folder, DAILY)
+        SOURCE.read(folder, DAILY)
         .join(dates, on="unique_id", how="left", maintain_order="left")
         .with_columns(
             promo2_round=in_round.fill_null(False),
@@ -82,7 +83,7 @@ def rossmann(folder: str | Path) -> Loaded:
         .drop("promo2_interval", "promo2_start", "competition_start")
     )
     static = static.with_columns(pl.col("competition_distance_m").log1p())
-    return Loaded(rows, SCHEMA, static.select(SCHEMA.static), promotions=("promo", "promo2_round"))
+    return Dataset(rows.lazy(), SCHEMA, static.select(SCHEMA.static), promotions=("promo", "promo2_round"))
 
 
 def _monday(year: str, week: str) -> pl.Expr:

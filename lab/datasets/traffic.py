@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from lab.datasets.downloads import Download, TaskFrames
+from lab.datasets.dataset import Dataset
+from lab.datasets.source_files import SourceFiles
 from mqcast.data.schema import Schema
 
 FILES = ("PEMS_train", "PEMS_test", "PEMS_trainlabels", "PEMS_testlabels", "randperm", "stations_list")
-SOURCE = Download(
+SOURCE = SourceFiles(
+    "traffic",
     "https://archive.ics.uci.edu/dataset/204/pems+sf",
     "PEMS-SF.zip or its files PEMS_train and PEMS_test (a line a day: [1 2 …;3 4 …], a row a sensor, 144 values), "
     "PEMS_trainlabels, PEMS_testlabels, randperm and stations_list (one line each: [1 2 …])",
@@ -30,7 +32,7 @@ SCHEMA = Schema(
 )
 
 
-def load_traffic(folder: str | Path) -> TaskFrames:
+def load(folder: str | Path) -> Dataset:
     """Hourly means of the first 173 days, in the order of time."""
     sensors = [str(number) for number in _numbers(folder, "stations_list")]
     if len(set(sensors)) < len(sensors):
@@ -47,10 +49,10 @@ def load_traffic(folder: str | Path) -> TaskFrames:
             f"randperm orders {len(order)} days, and there are {len(hourly)}; more than {NUM_DAYS} are needed"
         )
     hourly, weekday = hourly[order], weekday[order]
-    return _frames(sensors, hourly.reshape(-1, len(sensors)), np.repeat(weekday, 24))
+    return _dataset(sensors, hourly.reshape(-1, len(sensors)), np.repeat(weekday, 24))
 
 
-def _frames(sensors: list[str], hourly: np.ndarray, weekday: np.ndarray) -> TaskFrames:
+def _dataset(sensors: list[str], hourly: np.ndarray, weekday: np.ndarray) -> Dataset:
     """The first hour of all is left out: TFT's code needs a value before it."""
     num_hours = NUM_DAYS * 24
     hours = pl.datetime_range(START, START + dt.timedelta(hours=len(hourly) - 1), "1h", eager=True)
@@ -64,7 +66,7 @@ def _frames(sensors: list[str], hourly: np.ndarray, weekday: np.ndarray) -> Task
         .sort("unique_id", "ds")
     )
     static = rows.select("unique_id", sensor="unique_id").unique(maintain_order=True)
-    return TaskFrames(rows.lazy(), static, events, SCHEMA)
+    return Dataset(rows.lazy(), SCHEMA, static, events)
 
 
 def _order(folder: str | Path) -> np.ndarray:
@@ -82,7 +84,7 @@ def _numbers(folder: str | Path, name: str) -> np.ndarray:
 
 def _days(folder: str | Path, name: str, num_sensors: int) -> np.ndarray:
     """(days, 24, sensors): hourly means of a file's matrices."""
-    found = []
+    days = []
     with SOURCE.file(folder, name) as path, path.open() as lines:
         for i, line in enumerate(lines, start=1):
             if not (text := line.strip()):
@@ -92,10 +94,10 @@ def _days(folder: str | Path, name: str, num_sensors: int) -> np.ndarray:
                 raise SOURCE.error(
                     f"{name}, line {i} has {values.size} values, not {num_sensors} sensors × {VALUES_A_DAY}"
                 )
-            found.append(values.reshape(num_sensors, 24, VALUES_A_DAY // 24).mean(axis=2).T)
-    if not found:
+            days.append(values.reshape(num_sensors, 24, VALUES_A_DAY // 24).mean(axis=2).T)
+    if not days:
         raise SOURCE.error(f"{name} is empty")
-    return np.stack(found)
+    return np.stack(days)
 
 
 def _parsed(text: str, where: str) -> np.ndarray:

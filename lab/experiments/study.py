@@ -1,122 +1,164 @@
-"""A study: one data set, one split, systems that are trained alike and judged on the same windows; written in TOML."""
+"""Protocol "cutoffs", a study's: systems are trained once and forecast from every cutoff of the test span.
+
+OUT/<name>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<name>/judged-<seed>/report.html, tables.json.
+The mean of several networks has them in its folder's `members` instead of a run.
+Another system's folder has peer.json, what it was given and what it took, instead of done.json.
+"""
 
 import datetime as dt
-import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 from pydantic import Field
 
-from lab.datasets.real import Loaded
-from mqcast.errors import ConfigError
+from lab.datasets import Dataset
+from lab.experiments.experiment import Experiment, Outcome, RunSpec
+from lab.experiments.study_report import Judgement, judge, records_of, write_judgement
+from lab.experiments.systems import BASELINE, NETWORKS, ORACLE, SEASONAL_NAIVE, System
+from lab.experiments.training import agreed, budgeted_steps, read_json, train, write_json
+from mqcast.data.panel import Panel
+from mqcast.data.windows import WindowPlan
 from mqcast.evaluation.slices import Slice, peaks, promotions, ramp_down, short_horizons
-from mqcast.settings import RunConfig, Settings
-
-BUNDLED = Path(__file__).parent / "studies"
-NETWORKS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
-UNFORKED = "-unforked"  # the same network, of as many trajectories drawn one by one
-DRAWN_AT_A_TIME = 64
-MEAN_OF = "-mean-of-"  # the mean of several of a network, of other seeds, that share the time
-BASELINE = "mqcnn"
+from mqcast.forecast.baselines import seasonal_naive
+from mqcast.forecast.predict import forecast
+from mqcast.launch import is_first
+from mqcast.models.ensemble import mean_of_frames
+from mqcast.run import Run
+from mqcast.train.spans import training_spans
 
 
-class Study(Settings):
+@dataclass(frozen=True)
+class StudyData:
+    """A study's data set and its panel."""
+
+    dataset: Dataset
+    panel: Panel
+
+
+class Study(Experiment):
     """Trained on targets up to `train_until`; judged from every cutoff from there to `last_cutoff`."""
 
-    name: str
-    loader: str
-    options: dict[str, Any] = Field(default={}, description="of the loader")
-    horizon: int = Field(ge=1)
+    default_models: ClassVar = NETWORKS
+    required_models: ClassVar = (BASELINE,)
+    metrics: ClassVar = ("P50", "P90")
+
+    protocol: Literal["cutoffs"] = "cutoffs"
     train_until: dt.datetime
     last_cutoff: dt.datetime
-    levels: tuple[float, ...] = (0.5, 0.9)
     observed: str | None = Field(default=None, description="a known flag: where it is 0 there is nothing to judge")
     short: int = Field(default=1, ge=1, description="leads that count as short")
     peak_share: float | None = Field(default=None, description="dates by total demand that are peaks")
     ramp: int = Field(default=1, ge=1, description="steps after a peak")
-    network: dict[str, Any] = Field(default={}, description="settings of the networks, a table each")
-    models: dict[str, dict[str, Any]] = Field(default={}, description="by model, settings that suit it better")
 
-    @classmethod
-    def open(cls, name: str | Path) -> Self:
-        """A study of mqcast's own by its name, or any by its TOML file."""
-        path = BUNDLED / f"{name}.toml"
-        return cls.from_toml(path if path.is_file() else name)
+    @property
+    def split(self) -> dict[str, Any]:
+        return {"train_until": self.train_until, "valid_until": self.train_until}
 
-    def load(self, folder: str | Path) -> Loaded:
-        loaded: Loaded = getattr(importlib.import_module(f"lab.datasets.{self.loader}"), self.loader)(
-            folder, **self.options
-        )
-        schema, rows = loaded.schema, loaded.rows
+    def load(self, folder: Path | None, out: Path | None = None, on_progress: Any = None) -> StudyData:
+        dataset = self.load_dataset(folder)
+        rows, target = dataset.frame, dataset.schema.target
         if self.observed is not None:
-            sells = pl.col(self.observed) == 1
-            rows = rows.with_columns(pl.when(sells).then(schema.target).alias(schema.target))
-        return Loaded(_reaching(rows, loaded, self), schema, loaded.static, loaded.events, loaded.promotions)
+            rows = rows.with_columns(pl.when(pl.col(self.observed) == 1).then(target).alias(target))
+        dataset = replace(dataset, rows=reaching(rows, dataset, self).lazy())
+        return StudyData(dataset, dataset.panel())
 
-    def config(self, model: str, seed: int, tables: Mapping[str, Any], steps: int | None = None) -> RunConfig:
-        """The study's settings, those of the model, and the user's own, which count most."""
-        one, _ = members_of(model)
-        name, is_forked = one.removesuffix(UNFORKED), not one.endswith(UNFORKED)
-        if name not in NETWORKS:
-            raise ConfigError(
-                f"no model {model!r}; there are {', '.join(NETWORKS)}, each also with {UNFORKED} or {MEAN_OF}3"
-            )
-        layers = (self.network, self.models.get(name, {}), tables)
-        said: dict[str, Any] = {}
-        for table in {table for layer in layers for table in layer}:
-            said[table] = {key: value for layer in layers for key, value in layer.get(table, {}).items()}
-        said["window"] = {**said.get("window", {}), "horizon": self.horizon}
-        said["model"] = {**said.get("model", {}), "model": name, "quantiles": self.levels}
-        said["split"] = {"train_until": self.train_until, "valid_until": self.train_until}
-        train = {"max_epochs": 1_000_000, "num_threads": 1, **said.get("train", {}), "seed": seed, "patience": None}
-        if steps is not None:
-            train |= {"max_steps": steps, "warmup_steps": min(train.get("warmup_steps", 0), steps // 10)}
-        said["train"] = train
-        config = RunConfig(**said)
-        if "history" not in tables.get("window", {}):
-            config = config.with_whole_context()
-        if is_forked:
-            return config
-        window = config.window.without_forking()
-        window = window.replace(batch_size=config.window.batch_size * config.window.num_fcts)
-        return config.replace(window=window, train=config.train.replace(micro_batch=DRAWN_AT_A_TIME))
+    def train(self, data: StudyData, spec: RunSpec) -> None:
+        if spec.model != SEASONAL_NAIVE:
+            run_system(data, spec)
 
-    def actuals(self, loaded: Loaded) -> pl.DataFrame:
+    def judge(
+        self, data: StudyData, specs: Sequence[RunSpec], others: Mapping[str, Path], label: str | None = None
+    ) -> Outcome:
+        paths = {spec.model: spec.folder / "forecasts.parquet" for spec in specs if spec.model != SEASONAL_NAIVE}
+        frames = {name: pl.read_parquet(path) for name, path in (paths | dict(others)).items()}
+        frames[SEASONAL_NAIVE] = self.naive_forecasts(data)
+        if data.dataset.oracle is not None:
+            frames[ORACLE] = data.dataset.oracle(self.levels, self.train_until, self.last_cutoff)
+        judgement = self.judge_frames(data.dataset, frames)
+        title, spec = label or self.name, specs[0]
+        page = write_judgement(judgement, spec, title)
+        return Outcome(records_of(judgement, spec, title), judgement.tables(), [page])
+
+    def naive_forecasts(self, data: StudyData) -> pl.DataFrame:
+        first, last = self.train_until, self.last_cutoff
+        return seasonal_naive(data.panel, self.horizon, self.levels, first=first, last=last)
+
+    def judge_frames(self, dataset: Dataset, frames: Mapping[str, pl.DataFrame]) -> Judgement:
+        """All systems on the forecasts that all of them have."""
+        return judge(frames, self.actuals(dataset), dataset.schema, self.levels, self.slices(dataset), BASELINE)
+
+    def actuals(self, dataset: Dataset) -> pl.DataFrame:
         """What is judged: observed demand."""
-        schema = loaded.schema
-        rows = loaded.rows.filter(pl.col(schema.observed)) if schema.observed else loaded.rows
+        schema, rows = dataset.schema, dataset.frame
+        rows = rows.filter(pl.col(schema.observed)) if schema.observed else rows
         return rows.select(schema.id, schema.time, pl.col(schema.target).cast(pl.Float64)).drop_nulls()
 
-    def slices(self, loaded: Loaded) -> list[Slice]:
+    def slices(self, dataset: Dataset) -> list[Slice]:
         """Peaks, the steps after them, promotions by kind, short leads."""
-        schema, found = loaded.schema, []
+        schema, slices = dataset.schema, []
         if self.peak_share is not None:
-            tested = self.actuals(loaded).filter(pl.col(schema.time) > self.train_until)
+            tested = self.actuals(dataset).filter(pl.col(schema.time) > self.train_until)
             by_date = tested.group_by(schema.time).agg(pl.sum(schema.target)).sort(schema.target, descending=True)
             dates = by_date[schema.time].head(max(1, round(self.peak_share * by_date.height))).to_list()
-            found += [*peaks({"Peaks": dates}), ramp_down({"Peaks": dates}, periods=self.ramp)]
-        if loaded.promotions:
-            rows = loaded.rows.filter(pl.col(schema.time) > self.train_until)
-            found += promotions(rows, loaded.promotions, id=schema.id, time=schema.time)
-        return [*found, short_horizons(self.short)]
+            slices += [*peaks({"Peaks": dates}), ramp_down({"Peaks": dates}, periods=self.ramp)]
+        if dataset.promotions:
+            rows = dataset.frame.filter(pl.col(schema.time) > self.train_until)
+            slices += promotions(rows, dataset.promotions, id=schema.id, time=schema.time)
+        return [*slices, short_horizons(self.short)]
 
 
-def members_of(model: str) -> tuple[str, int]:
-    """The network behind a name, and of how many of it the mean is taken."""
-    name, _, count = model.partition(MEAN_OF)
-    if count and (not count.isdecimal() or int(count) < 2):
-        raise ConfigError(f"no model {model!r}; write the mean of several as {name}{MEAN_OF}3")
-    return name, int(count or 1)
+def run_system(data: StudyData, spec: RunSpec) -> Path:
+    """Train one system and keep its forecasts from every cutoff of the test span, unless they are there."""
+    folder, study = spec.folder, spec.experiment
+    path, device = folder / "forecasts.parquet", spec.options.device
+    is_done = bool(agreed((folder / "done.json").exists()))
+    if System.parse(spec.model).num_members > 1:
+        return _run_members(data, spec, is_done)
+    steps, _ = budgeted_steps(spec, data.panel, spec.config())
+    config = spec.config() if steps is None else spec.config(max_steps=steps)
+    if is_done:
+        Run.open(folder / "run").check_resumable(config, data.panel)
+        return path
+    run, facts = train(spec, data.panel, config, folder / "run")
+    forecast(run, data.panel, path, first=study.train_until, last=study.last_cutoff, device=device)
+    if is_first():
+        span, _ = training_spans(data.panel, config)
+        in_epoch = WindowPlan(data.panel, config.window, span).num_trajectories
+        facts["minutes_per_epoch"] = facts["wall_seconds"] / 60 * in_epoch / max(facts["trajectories"], 1)
+        facts["parameters"] = sum(parameter.numel() for parameter in run.network().parameters())
+        write_json(folder / "done.json", facts)
+    agreed(1)
+    return path
 
 
-def _reaching(rows: pl.DataFrame, loaded: Loaded, study: Study) -> pl.DataFrame:
-    """Series that end before the last target get rows without one: what is known stays, and no flag is up.
+def _run_members(data: StudyData, spec: RunSpec, is_done: bool) -> Path:
+    """The mean of several of a network: each has a seed of its own and, of given minutes, its share."""
+    system, folder = System.parse(spec.model), spec.folder
+    count, minutes = system.num_members, spec.options.minutes
+    options = replace(spec.options, minutes=None if minutes is None else minutes / count)
+    member = spec.replace(model=system.member, out=folder / "members", options=options)
+    paths = [run_system(data, member.replace(seed=seed)) for seed in system.member_seeds(spec.seed)]
+    path = folder / "forecasts.parquet"
+    if is_first() and not is_done:
+        frames, quantiles = [pl.read_parquet(one) for one in paths], spec.experiment.levels
+        mean_of_frames(frames, quantiles).write_parquet(path)
+        facts = [read_json(one.parent / "done.json") for one in paths]
+        whole = {name: sum(fact[name] for fact in facts) for name in facts[0]}
+        each = {"steps": round(whole["steps"] / count), "minutes_per_epoch": whole["minutes_per_epoch"] / count}
+        write_json(folder / "done.json", whole | each | {"members": count})
+    agreed(1)
+    return path
+
+
+def reaching(rows: pl.DataFrame, dataset: Dataset, study: Study) -> pl.DataFrame:
+    """Series that end before the last target get rows without one: known values stay, and no flag is set.
 
     They are forecast like the others as long as nobody knows that they have ended; only what has an actual is judged.
     """
-    schema = loaded.schema
+    schema = dataset.schema
     if not schema.known:
         return rows
     dates = rows.select(pl.col(schema.time).unique().sort())

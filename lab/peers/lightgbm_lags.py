@@ -83,8 +83,8 @@ def draw(panel: Panel, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     chosen = targets[rng.integers(len(targets), size=min(NUM_ROWS, 20 * len(targets)))]
     h = rng.integers(1, spec["horizon"] + 1, size=len(chosen))
     t = chosen[:, 1] - h
-    found = (t >= first) & (panel.seen[chosen[:, 0], np.maximum(t, 0) + 1] > 0)
-    return chosen[found, 0], t[found], h[found]
+    is_usable = (t >= first) & (panel.seen[chosen[:, 0], np.maximum(t, 0) + 1] > 0)
+    return chosen[is_usable, 0], t[is_usable], h[is_usable]
 
 
 def main() -> None:

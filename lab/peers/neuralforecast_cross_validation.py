@@ -58,13 +58,17 @@ def main() -> None:
 
     frame = pd.read_parquet(args.input, columns=["unique_id", "ds", "y"])
     started = time.perf_counter()
-    found = NeuralForecast([make_model(args)], freq=args.freq).cross_validation(
+    forecasts = NeuralForecast([make_model(args)], freq=args.freq).cross_validation(
         frame, n_windows=args.windows, step_size=args.step
     )
     seconds = time.perf_counter() - started
-    found.to_parquet(args.output)
+    forecasts.to_parquet(args.output)
     versions = {name: version(name) for name in ("neuralforecast", "torch", "numpy", "pandas", "pyarrow")}
-    print(json.dumps({"rows": len(found), "columns": list(found), "seconds": round(seconds, 2), "versions": versions}))
+    print(
+        json.dumps(
+            {"rows": len(forecasts), "columns": list(forecasts), "seconds": round(seconds, 2), "versions": versions}
+        )
+    )
 
 
 main()

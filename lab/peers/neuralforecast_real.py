@@ -109,9 +109,9 @@ def main() -> None:
         whole = ahead.groupby("unique_id").size()
         alive = whole[whole == horizon].index
         past, ahead = past[past["unique_id"].isin(alive)], ahead[ahead["unique_id"].isin(alive)]
-        found = peer.predict(past, static_df=attributes(past), futr_df=ahead[["unique_id", "ds", *spec["known"]]])
-        columns = [column for column in found if column not in ("unique_id", "ds", "model")][-len(spec["levels"]) :]
-        values = np.sort(found[columns].to_numpy(), axis=1)
+        predicted = peer.predict(past, static_df=attributes(past), futr_df=ahead[["unique_id", "ds", *spec["known"]]])
+        columns = [column for column in predicted if column not in ("unique_id", "ds", "model")][-len(spec["levels"]) :]
+        values = np.sort(predicted[columns].to_numpy(), axis=1)
         values = np.maximum(np.expm1(values), 0) if spec["log"] else values
         out[k, alive.to_numpy()] = values.reshape(len(alive), horizon, -1)
     np.save(args.folder / "forecasts.npy", out)

@@ -141,5 +141,5 @@ def backtest(run: Callable[[int], int], cutoffs: int, seconds: float) -> dict:
 
 
 def report(packages: tuple[str, ...], settings: dict, *figures: dict) -> None:
-    found = {name: value for part in figures for name, value in part.items()}
-    print(json.dumps({**found, "settings": settings, "versions": {name: version(name) for name in packages}}))
+    results = {name: value for part in figures for name, value in part.items()}
+    print(json.dumps({**results, "settings": settings, "versions": {name: version(name) for name in packages}}))

@@ -65,10 +65,12 @@ def main() -> None:
         tails = [series[-(HISTORY + HORIZON + cutoffs - 1) :] for series in targets]
         rolled = {"forecast_horizon": HORIZON, "retrain": False, "last_points_only": False, "overlap_end": False}
         rolled |= {"predict_likelihood_parameters": True, "predict_kwargs": {"batch_size": INFERENCE_BATCH}}
-        found = model.historical_forecasts(tails, future_covariates=known, verbose=False, show_warnings=False, **rolled)
-        assert [len(each) for each in found] == [cutoffs] * len(targets), [len(each) for each in found][:3]
-        assert found[0][0].values().shape == (HORIZON, len(QUANTILES)), found[0][0].values().shape
-        return sum(len(each) for each in found)
+        forecasts = model.historical_forecasts(
+            tails, future_covariates=known, verbose=False, show_warnings=False, **rolled
+        )
+        assert [len(each) for each in forecasts] == [cutoffs] * len(targets), [len(each) for each in forecasts][:3]
+        assert forecasts[0][0].values().shape == (HORIZON, len(QUANTILES)), forecasts[0][0].values().shape
+        return sum(len(each) for each in forecasts)
 
     rolled = backtest(roll, args.cutoffs, args.backtest_seconds)
     settings = {

@@ -82,8 +82,8 @@ def main() -> None:
         test = split.split(series)[1].generate_instances(**rolled)
         made = 0
         for forecast in predictor.predict(test.input):
-            found = np.stack([forecast.quantile(level) for level in LEVELS])
-            assert found.shape == (len(LEVELS), HORIZON), found.shape
+            values = np.stack([forecast.quantile(level) for level in LEVELS])
+            assert values.shape == (len(LEVELS), HORIZON), values.shape
             made += 1
         assert made == cutoffs * len(series), made
         return made

@@ -31,12 +31,12 @@ SCHEMA = Schema(freq="h", static=("unique_id",), calendar=("hour_of_day", "day_o
 def tables(args) -> dict[str, dict]:
     window = {"horizon": HORIZON, "history": HISTORY, "min_history": HISTORY, "partial_horizon": False}
     model = {"model": args.model, "hidden_dim": HIDDEN, "lookback": HISTORY - 1, "quantiles": list(LEVELS)}
-    found = {"window": window, "model": model, "train": {"patience": "none"}}
+    tables = {"window": window, "model": model, "train": {"patience": "none"}}
     for change in args.change:
         name, _, value = change.partition("=")
         table, _, setting = name.partition(".")
-        found[table][setting] = json.loads(value)
-    return found
+        tables[table][setting] = json.loads(value)
+    return tables
 
 
 def first_steps(path: str, settings: dict, folder: Path) -> tuple[float, float]:
@@ -69,13 +69,13 @@ def train(panel: Path, run: Path, settings: dict, steps: int, skipped: int) -> d
     if process.returncode:
         raise SystemExit(errors)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    told = [line for line in lines if line["record"] == "step"][skipped - 1 :]
-    spent, made = (told[-1][key] - told[0][key] for key in ("seconds", "trajectories"))
+    step_lines = [line for line in lines if line["record"] == "step"][skipped - 1 :]
+    spent, made = (step_lines[-1][key] - step_lines[0][key] for key in ("seconds", "trajectories"))
     return {
         "trajectories_per_second": made / spent,
-        "steps": len(told) - 1,
+        "steps": len(step_lines) - 1,
         "train_s": spent,
-        "trajectories_a_step": made / (len(told) - 1),
+        "trajectories_a_step": made / (len(step_lines) - 1),
         "peak_mb": gauge.peak_mb,
     }
 
@@ -136,9 +136,9 @@ def main() -> None:
         def roll(cutoffs: int) -> int:
             out.unlink(missing_ok=True)
             forecasters(end - timedelta(hours=cutoffs - 1), end)
-            found = pl.scan_parquet(out).select(pl.len()).collect().item()
-            assert found == cutoffs * num_series * HORIZON, found
-            return found // HORIZON
+            num_rows = pl.scan_parquet(out).select(pl.len()).collect().item()
+            assert num_rows == cutoffs * num_series * HORIZON, num_rows
+            return num_rows // HORIZON
 
         rolled = backtest(roll, args.cutoffs, args.backtest_seconds)
         forecasters.close()

@@ -67,9 +67,9 @@ def main() -> None:
         kept = HISTORY + HORIZON + cutoffs - 1  # all that these forecasts depend on
         tail = frame.groupby("unique_id", sort=False, observed=True).tail(kept)
         rolled = {"n_windows": cutoffs, "step_size": 1, "refit": False, "use_fitted": True}
-        found = forecaster.cross_validation(tail, static_df=static, **rolled)
-        assert len(found) == cutoffs * len(static) * HORIZON, found.shape
-        return len(found) // HORIZON
+        forecasts = forecaster.cross_validation(tail, static_df=static, **rolled)
+        assert len(forecasts) == cutoffs * len(static) * HORIZON, forecasts.shape
+        return len(forecasts) // HORIZON
 
     rolled = backtest(roll, args.cutoffs, args.backtest_seconds)
     settings = {

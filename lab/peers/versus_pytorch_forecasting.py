@@ -67,9 +67,9 @@ def main() -> None:
         windows = TimeSeriesDataSet.from_dataset(dataset, prepared(tail), stop_randomization=True)
         loader = windows.to_dataloader(train=False, batch_size=INFERENCE_BATCH, num_workers=0)
         trainer_kwargs = {"accelerator": "cpu", **QUIET}
-        found = model.predict(loader, mode="quantiles", trainer_kwargs=trainer_kwargs)
-        assert tuple(found.shape) == (cutoffs * num_series, HORIZON, len(LEVELS)), found.shape
-        return len(found)
+        forecasts = model.predict(loader, mode="quantiles", trainer_kwargs=trainer_kwargs)
+        assert tuple(forecasts.shape) == (cutoffs * num_series, HORIZON, len(LEVELS)), forecasts.shape
+        return len(forecasts)
 
     rolled = backtest(roll, args.cutoffs, args.backtest_seconds)
     settings = {"windows_a_step": windows_a_step, "windows_a_step_of_inference": INFERENCE_BATCH}

@@ -1,13 +1,12 @@
-"""Draws the pictures of docs/evidence.md from the records in lab/results/: .venv/bin/python lab/pictures/evidence.py"""
+"""Draw the pictures of docs/evidence.md from the records in lab/results: python -m lab pictures evidence."""
 
 import json
-import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-RESULTS, TASK = DOCS.parent / "lab/results", DOCS.parent / "lab/experiments/tasks/rossmann_1D.toml"
+RESULTS, TASK = DOCS.parent / "lab/results", DOCS.parent / "lab/leaderboards/rossmann_1D.toml"
 INK, FAINT, GRID = "#334155", "#94a3b8", "#e2e8f0"
 OURS, HERE, PUBLISHED = "#2563eb", "#0f766e", "#94a3b8"
 COLOURS = {
@@ -39,8 +38,6 @@ BOARD = {
     "lightgbm": ("LightGBM with lags", HERE),
     "tft": ("TFT", HERE),
 }
-LOSSES = {"rossmann-ablation": (0.08, 0.1, 0.12, 0.14), "frat": (0.31, 0.32, 0.33)}  # marks of the axes
-BUDGETS = ("", "-1min")
 FALLBACKS = ("TFT", "DeepAR")  # published, and the same as the naive forecast
 
 
@@ -74,11 +71,11 @@ class Drawing:
 class Axes:
     """A panel of a drawing: values to pixels, with their grid."""
 
-    def __init__(self, drawing: Drawing, box: tuple[float, ...], x: tuple, y: tuple, log_x: bool = False):
-        self.drawing, self.box, self.ends_x, self.ends_y, self.log_x = drawing, box, x, y, log_x
+    def __init__(self, drawing: Drawing, box: tuple[float, ...], x: tuple[float, float], y: tuple[float, float]):
+        self.drawing, self.box, self.ends_x, self.ends_y = drawing, box, x, y
 
     def x(self, value: float) -> float:
-        low, high, value = (math.log(v) if self.log_x else v for v in (*self.ends_x, value))
+        low, high = self.ends_x
         return self.box[0] + (min(max(value, low), high) - low) / (high - low) * self.box[2]
 
     def y(self, value: float) -> float:
@@ -110,8 +107,8 @@ def leaderboard() -> str:
     """SQL on rossmann_1D: ours, peers trained here, and what is published."""
     published = tomllib.loads(TASK.read_text(encoding="utf-8"))["published"]
     rows = [(name, scores["SQL"], PUBLISHED) for name, scores in published.items() if name not in FALLBACKS]
-    for name, (said, colour) in BOARD.items():
-        rows.append((said, read(f"rossmann_1D-{name}-0")["metrics"]["SQL"], colour))
+    for name, (title, colour) in BOARD.items():
+        rows.append((title, read(f"rossmann_1D/{name}-0")["metrics"]["SQL"], colour))
     rows.sort(key=lambda row: row[1])
     drawing = Drawing(900, 26 * len(rows) + 46, "SQL of forecasters on rossmann_1D")
     for place, (name, score, colour) in enumerate(rows):
@@ -130,7 +127,7 @@ def trade_off() -> str:
     """Loss and excess volatility at P50, relative to MQ-CNN."""
     drawing = Drawing(900, 330, "Loss and excess volatility relative to MQ-CNN")
     for place, (study, title) in enumerate(STUDIES.items()):
-        tables = read(f"{study}-tables-0")
+        tables = read(f"{study}/tables-0")
         medians = [row for row in tables["relative"] if row["level"] == 0.5]
         losses = {row["model"]: row["relative"] for row in medians if row["dimension"] == "Overall"}
         moves = {row["model"]: abs(row["excess"]) for row in tables["volatility, equal weights"] if row["level"] == 0.5}
@@ -148,25 +145,7 @@ def trade_off() -> str:
     return drawing.svg()
 
 
-def budgets() -> str:
-    """Loss at P50 against the CPU-seconds of training."""
-    drawing = Drawing(900, 330, "Loss against CPU-seconds of training")
-    for place, (study, marks) in enumerate(LOSSES.items()):
-        ends = 0.99 * marks[0], 1.01 * marks[-1]
-        axes = Axes(drawing, (60 + 436 * place, 40, 340, 220), (40, 330), ends, log_x=True)
-        axes.grid(STUDIES[study], {s: f"{s}" for s in (50, 100, 200, 300)}, {mark: f"{mark:g}" for mark in marks})
-        for model in ("mqcnn", "tft", "mqt"):
-            records = [read(f"{study}{budget}-{model}-0") for budget in BUDGETS]
-            points = sorted((axes.x(one["cpu_seconds"]), axes.y(one["metrics"]["P50"])) for one in records)
-            drawing.line(points, COLOURS[model], 2)
-            for x, y in points:
-                drawing.dot(x, y, COLOURS[model], 3.5)
-            drawing.text(points[-1][0] + 8, points[-1][1] + 4, NAMES[model], COLOURS[model])
-    drawing.text(60, 306, "→ CPU-seconds of training (orders of magnitude)   ↑ quantile loss at P50, of demand")
-    return drawing.svg()
-
-
-PICTURES = {"evidence-leaderboard": leaderboard, "evidence-trade-off": trade_off, "evidence-budgets": budgets}
+PICTURES = {"evidence-leaderboard": leaderboard, "evidence-trade-off": trade_off}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draws the README's picture from a simulated world: .venv/bin/python lab/pictures/forecast.py"""
+"""Draws the README's picture from a simulated world: python -m lab pictures forecast"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Draws the picture of MQTransformer from its modules: .venv/bin/python lab/pictures/network.py
+"""Draws the picture of MQTransformer from its modules: python -m lab pictures network
 
 Class names, shapes and parameters are those of a network that ran on a batch, and the two grids are the attention
 weights above zero in `Network.explain`. Only where boxes stand, what they are called and the arrows are said here.

@@ -1,4 +1,4 @@
-"""Pictures of a report's main figures, from a real browser: .venv/bin/python lab/pictures/report.py demo/report.html
+"""Pictures of a report's main figures, from a real browser: python -m lab pictures report demo/report.html
 
 Needs Chromium (make browser). Each picture is a PNG of at most 200 kB beside this file.
 """

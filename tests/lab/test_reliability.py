@@ -69,5 +69,7 @@ def test_a_page_without_the_marks_is_not_overwritten():
 
 
 def test_campaigns_that_the_page_tells_how_to_run_are_there():
-    for name in re.findall(r"python (lab/campaigns/\w+\.py)", TABLE.PAGE.read_text()):
-        assert (ROOT / name).exists(), name
+    names = re.findall(r"python -m lab campaign (\w+)", TABLE.PAGE.read_text())
+    assert names
+    for name in names:
+        assert (CAMPAIGNS / f"{name}.py").exists(), name

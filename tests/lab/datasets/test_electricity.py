@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from raw_samples import load_at, write_electricity, zipped
 
-from lab.datasets.electricity import FILE, load_electricity
+from lab.datasets.electricity import FILE, load
 from mqcast.errors import SourceError
 
 LATE = dt.datetime(2014, 8, 1)
@@ -20,7 +20,7 @@ LIVES = {
 }
 
 
-def load(customer: int, stamp: dt.datetime) -> float:
+def load_of(customer: int, stamp: dt.datetime) -> float:
     """The second customer has no load for a day inside its life."""
     return 0 if customer == 1 and stamp.date() == dt.date(2014, 8, 10) else load_at(customer, stamp)
 
@@ -28,19 +28,19 @@ def load(customer: int, stamp: dt.datetime) -> float:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("electricity")
-    write_electricity(folder, dt.datetime(2013, 12, 30), LIVES, load, dt.timedelta(minutes=30))
+    write_electricity(folder, dt.datetime(2013, 12, 30), LIVES, load_of, dt.timedelta(minutes=30))
     return folder
 
 
 @pytest.fixture(scope="module")
 def rows(folder) -> pl.DataFrame:
-    return load_electricity(folder).rows.collect()
+    return load(folder).frame
 
 
 def test_an_hour_is_the_mean_of_the_stamps_that_begin_in_it(rows):
     for hour in (dt.datetime(2014, 3, 5, 0), dt.datetime(2014, 9, 7, 23)):
         found = rows.filter(unique_id="MT_001", ds=hour)["y"].item()
-        assert found == pytest.approx(np.mean([load(0, hour + dt.timedelta(minutes=m)) for m in (0, 30)]))
+        assert found == pytest.approx(np.mean([load_of(0, hour + dt.timedelta(minutes=m)) for m in (0, 30)]))
 
 
 def test_days_are_counted_from_the_first_of_january_2011(rows):
@@ -63,13 +63,13 @@ def test_a_life_goes_from_the_first_load_to_the_last_with_zeros_between(rows):
 
 
 def test_a_customer_without_any_load_is_left_out(folder, rows):
-    frames = load_electricity(folder)
+    frames = load(folder)
     assert rows["unique_id"].unique().sort().to_list() == ["MT_001", "MT_002"]
     assert frames.static["customer"].to_list() == ["MT_001", "MT_002"]
 
 
 def test_the_calendar_reaches_beyond_both_ends(folder):
-    events = load_electricity(folder).events
+    events = load(folder).events
     assert events is not None
     assert events["ds"][0] < dt.datetime(2013, 12, 31)
     assert events["ds"][-1] > dt.datetime(2014, 9, 8, 23)
@@ -78,9 +78,9 @@ def test_the_calendar_reaches_beyond_both_ends(folder):
 
 def test_the_zip_as_downloaded_is_read_alike(tmp_path):
     write_electricity(tmp_path, LATE)
-    plain = load_electricity(tmp_path).rows.collect()
+    plain = load(tmp_path).frame
     zipped(tmp_path, "LD2011_2014.txt.zip", FILE)
-    assert load_electricity(tmp_path).rows.collect().equals(plain)
+    assert load(tmp_path).frame.equals(plain)
 
 
 def broken(kind: str, folder: Path) -> None:
@@ -113,6 +113,6 @@ KINDS = ("nothing", "commas", "cut off", "other start", "words", "dates", "bytes
 def test_what_is_not_the_file_is_said_in_one_line_with_its_source(kind, tmp_path):
     broken(kind, tmp_path)
     with pytest.raises(SourceError, match=re.escape("archive.ics.uci.edu/dataset/321")) as caught:
-        load_electricity(tmp_path)
+        load(tmp_path)
     assert "\n" not in str(caught.value)
     assert "MT_001 … MT_370" in str(caught.value)

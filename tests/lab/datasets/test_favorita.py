@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from raw_samples import write_favorita, zipped
 
-from lab.datasets.favorita import FILES, load_favorita
+from lab.datasets.favorita import FILES, load
 from mqcast.errors import SourceError
 
 LONG = ("2014-12-20", "2016-07-01")
@@ -19,8 +19,8 @@ def sold_and_frames(tmp_path_factory):
     folder = tmp_path_factory.mktemp("favorita")
     lives = {(1, 103): LONG, (1, 1047679): ("2015-03-02", "2016-02-10"), (2, 103): LONG, (2, 9): LONG}
     sold = write_favorita(folder, lives, returns=(2, 9))
-    frames = load_favorita(folder, folder / "room")
-    return sold, frames, frames.rows.collect()
+    frames = load(folder)
+    return sold, frames, frames.frame
 
 
 def day(rows: pl.DataFrame, name: str, date: str) -> dict:
@@ -99,9 +99,9 @@ def test_holidays_are_those_of_the_nation_the_state_and_the_city(sold_and_frames
 
 def test_a_zip_of_the_files_is_read_alike(tmp_path):
     write_favorita(tmp_path)
-    plain = load_favorita(tmp_path, tmp_path / "one").rows.collect()
+    plain = load(tmp_path).frame
     zipped(tmp_path, "favorita.zip", *FILES)
-    assert load_favorita(tmp_path, tmp_path / "two").rows.collect().equals(plain)
+    assert load(tmp_path).frame.equals(plain)
 
 
 def broken(kind: str, folder: Path) -> None:
@@ -130,6 +130,6 @@ def test_what_is_not_the_file_is_said_in_one_line_with_its_source(kind, tmp_path
     write_favorita(tmp_path)
     broken(kind, tmp_path)
     with pytest.raises(SourceError, match=r"kaggle\.com/c/favorita") as caught:
-        load_favorita(tmp_path, tmp_path / "room")
+        load(tmp_path)
     assert "\n" not in str(caught.value)
     assert KINDS[kind] in str(caught.value)

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from raw_samples import SYMBOLS, write_oxford_man, zipped
 
-from lab.datasets.oxford_man import FILE, REGION_OF, load_volatility
+from lab.datasets.oxford_man import FILE, REGION_OF, load
 from mqcast.errors import SourceError
 
 FIRST = dt.date(2018, 10, 1)
@@ -23,7 +23,7 @@ def test_the_target_is_the_logarithm_and_a_zero_repeats_the_day_before(tmp_path)
     write_oxford_man(tmp_path, FIRST)
     for symbol in SYMBOLS:
         given = raw(tmp_path).filter(Symbol=symbol).filter(pl.col("ds") <= dt.date(2019, 6, 28))
-        rows = load_volatility(tmp_path).rows.collect().filter(unique_id=symbol)
+        rows = load(tmp_path).frame.filter(unique_id=symbol)
         assert rows["ds"].to_list() == given["ds"].to_list()
         last, zeros = None, 0
         for value, y in zip(given["rv5_ss"], rows["y"], strict=True):
@@ -35,7 +35,7 @@ def test_the_target_is_the_logarithm_and_a_zero_repeats_the_day_before(tmp_path)
 
 def test_days_count_from_the_third_of_january_2000(tmp_path):
     write_oxford_man(tmp_path, FIRST)
-    rows = load_volatility(tmp_path).rows.collect()
+    rows = load(tmp_path).frame
     assert (rows["days_from_start"] == [(day - dt.date(2000, 1, 3)).days for day in rows["ds"]]).all()
     assert rows["open_to_close"].null_count() > 0
 
@@ -44,16 +44,16 @@ def test_there_are_four_regions_by_a_blank_and_31_symbols(tmp_path):
     write_oxford_man(tmp_path, FIRST)
     assert len(REGION_OF) == 31
     assert sorted(set(REGION_OF.values())) == ["AMER", "APAC", "APAC ", "EMEA"]
-    assert dict(load_volatility(tmp_path).static.iter_rows()) == SYMBOLS
+    assert dict(load(tmp_path).static.iter_rows()) == SYMBOLS
     assert REGION_OF[".N225"] == "APAC "
     assert REGION_OF[".RUT"] == "EMEA"
 
 
 def test_the_zip_as_downloaded_is_read_alike(tmp_path):
     write_oxford_man(tmp_path, FIRST)
-    plain = load_volatility(tmp_path).rows.collect()
+    plain = load(tmp_path).frame
     zipped(tmp_path, "oxfordmanrealizedvolatilityindices.zip", FILE)
-    assert load_volatility(tmp_path).rows.collect().equals(plain)
+    assert load(tmp_path).frame.equals(plain)
 
 
 BREAKS = {
@@ -71,6 +71,6 @@ def test_what_is_not_the_file_is_said_in_one_line_with_its_layout(kind, tmp_path
     path = write_oxford_man(tmp_path, FIRST)
     path.write_text(BREAKS[kind](path.read_text()))
     with pytest.raises(SourceError, match="realized library") as caught:
-        load_volatility(tmp_path)
+        load(tmp_path)
     assert "\n" not in str(caught.value)
     assert "open_to_close" in str(caught.value)

@@ -1,6 +1,5 @@
 """The leaderboard: windows, scores, what is known at a cutoff, refits from the weights before."""
 
-import dataclasses
 import datetime as dt
 import json
 import re
@@ -12,15 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.__main__ import app
-from lab.experiments.coordination import averaged
-from lab.experiments.leaderboard import Budget, Settled, naive_record, record_of, run_windows
-from lab.experiments.scores import Grid, mean_scores, seasonal_error
-from lab.experiments.task import Refit, Task
+from lab.experiments.experiment import LAB, RunSpec, TrainOptions, open_experiment
+from lab.experiments.fev_scores import Grid, mean_scores, seasonal_error
+from lab.experiments.leaderboard import Refit, naive_record, record_of, run_windows
+from lab.experiments.records import Record
+from lab.experiments.systems import mean_forecasts
 from mqcast.errors import ConfigError, DataError, MqcastError
 
 NUM_DAYS, HORIZON, WINDOWS = 90, 5, 2
 TOML = """
 name = "shops_1D"
+protocol = "windows"
 rows = "shops.parquet"
 static = "towns.parquet"
 horizon = 5
@@ -99,7 +100,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(folder):
-    return Task.open(folder / "task.toml").load(folder)
+    return open_experiment(folder / "task.toml").load(folder)
 
 
 def test_windows_are_the_last_ones_and_touch_each_other(data):
@@ -142,13 +143,19 @@ def test_scores_are_those_of_a_plain_loop(data):
             "MASE": np.mean(scaled_errors),
             "WAPE": np.mean(errors) / size,
         }
-        assert grid.scores(frame, cutoff) == pytest.approx(expected, rel=1e-6)
+        assert grid.scores(frame) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_denominator_is_at_least_one_and_a_season_without_a_pair_has_error_one():
     past = np.array([[1.0, 2.0, np.nan, 5.0], [np.nan, np.nan, 3.0, np.nan]])
     assert seasonal_error(past, 2).tolist() == [3.0, 1.0]
     assert mean_scores([{"SQL": 1, "WQL": 2, "MASE": 3, "WAPE": 4}] * 2) == {"SQL": 1, "WQL": 2, "MASE": 3, "WAPE": 4}
+
+
+def test_the_record_of_the_seasonal_naive_forecast_has_the_published_scores():
+    task = open_experiment("rossmann_1D")
+    record = Record.read(LAB / "results" / task.name / "seasonal-naive-0.json")
+    assert {name: round(score, 4) for name, score in record.metrics.items()} == task.published["Seasonal naive"]
 
 
 def test_seasonal_naive_repeats_the_last_week_and_widens_with_the_weeks(data):
@@ -164,7 +171,7 @@ def test_forecasts_that_are_not_there_are_told(data):
     grid, cutoff = Grid(data), data.cutoffs[0]
     frame = grid.seasonal_naive(cutoff).filter(pl.col("unique_id") != "s3")
     with pytest.raises(DataError, match=r"'s3'.*no forecast 1 steps after"):
-        grid.scores(frame, cutoff)
+        grid.scores(frame)
 
 
 def test_after_the_cutoff_only_the_plan_is_known(data):
@@ -185,21 +192,8 @@ def test_neighbours_are_what_the_plan_says_of_the_days_around(data):
     assert known["open+1"][-1] == known["open"][-7]  # beyond the plan: as a week before
 
 
-def test_an_echo_is_what_was_sold_beside_the_days_around(data, folder):
-    task = data.task.replace(echoes=[{"ago": 14, "around": 3}])
-    known = task.load(folder).known_at(data.cutoffs[0])
-    one = known.filter(unique_id="s0").sort("ds")
-    sold, echo, is_seen = one["y"].to_list(), one["echo14"].to_list(), one["echo14_seen"].to_list()
-    day = one.height - 3  # beyond the cutoff
-    around = [y for y in sold[day - 17 : day - 10] if y is not None]
-    assert echo[day] == pytest.approx(np.log((1 + sold[day - 14]) / (1 + np.mean(around))), rel=1e-5)
-    assert [flag for y, flag in zip(sold[:-14], is_seen[14:], strict=True) if y is None] == [0] * sold[:-14].count(None)
-    assert is_seen[:14] == [0] * 14
-    assert known.select("echo14", "echo14_seen").null_count().row(0) == (0, 0)
-
-
 def test_a_task_may_tell_less_of_the_date(data, folder):
-    assert data.schema.calendar is data.loaded.schema.calendar
+    assert data.schema.calendar is data.dataset.schema.calendar
     assert data.task.replace(calendar=["day_of_week"]).load(folder).schema.calendar == ("day_of_week",)
 
 
@@ -220,7 +214,7 @@ def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
     broken = shops().with_columns(pl.when(pl.col("ds") == dt.datetime(2024, 1, 7)).then(5.0).otherwise("y").alias("y"))
     broken.write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
-    broken_data = Task.open(folder / "task.toml").load(tmp_path)
+    broken_data = open_experiment(folder / "task.toml").load(tmp_path)
     with pytest.raises(DataError, match=r"series 's0', at 2024-01-07.*open is 0.*but the target is not 0"):
         broken_data.known_at(broken_data.cutoffs[0])
 
@@ -228,37 +222,36 @@ def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loader": "rossman", "rows": None}, "no loader 'rossman' .did you mean 'rossmann'"),
-        ({"loader": "rossmann"}, "either loader, or rows"),
+        ({"dataset": "rossman", "rows": None}, "no data set 'rossman' .did you mean 'rossmann'"),
+        ({"dataset": "rossmann"}, "either a dataset, or rows"),
         ({"levels": (0.1, 0.9)}, "0.5 is among them"),
         ({"columns": None}, "need a table .columns."),
-        ({"echoes": [{"ago": 8, "around": 4}]}, "at least a horizon ago"),
     ],
 )
 def test_impossible_tasks_are_told(folder, change, message):
     with pytest.raises(ConfigError, match=message):
-        Task.open(folder / "task.toml").replace(**change)
+        open_experiment(folder / "task.toml").replace(**change)
 
 
 def test_unknown_tasks_are_told_with_those_that_there_are():
-    with pytest.raises(ConfigError, match=r"no task 'rossman'; give a TOML file, or one of .*rossmann_1D"):
-        Task.open("rossman")
+    with pytest.raises(ConfigError, match=r"no experiment 'rossman'; give a TOML file, or one of .*rossmann_1D"):
+        open_experiment("rossman")
 
 
-def settled(data, folder, seed: int = 0) -> Settled:
-    return Settled(data, "mqt", seed, {}, folder, "cpu")
+def spec_of(data, out, **options) -> RunSpec:
+    return RunSpec(data.task, "mqt", 0, out, TrainOptions(device="cpu", **options))
 
 
 @pytest.fixture(scope="module")
 def done(data, tmp_path_factory):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = settled(data, tmp_path_factory.mktemp("runs") / "mqt-0")
-        return made, run_windows(made)
+        spec = spec_of(data, tmp_path_factory.mktemp("runs"))
+        return spec, run_windows(data, spec)
 
 
-def test_every_window_is_forecast_by_weights_that_come_from_the_one_before(done):
-    made, paths = done
+def test_every_window_is_forecast_by_weights_that_come_from_the_one_before(done, data):
+    spec, paths = done
     facts = [json.loads((path.parent / "run" / "run.json").read_text()) for path in paths]
     from mqcast.run import Run
 
@@ -266,7 +259,7 @@ def test_every_window_is_forecast_by_weights_that_come_from_the_one_before(done)
     assert facts[1]["start_from"] == Run.open(paths[0].parent / "run").weights_digest
     rates = [Run.open(path.parent / "run").config.train.learning_rate for path in paths]
     assert rates[1] == 0.5 * rates[0]
-    record = record_of(made, Grid(made.data), paths)
+    record = record_of(data, Grid(data), spec)
     assert record.task == "shops_1D"
     assert record.metrics.keys() == {"SQL", "WQL", "MASE", "WAPE"}
     assert all(np.isfinite(value) for value in record.metrics.values())
@@ -274,11 +267,11 @@ def test_every_window_is_forecast_by_weights_that_come_from_the_one_before(done)
 
 
 def test_closed_days_are_forecast_as_zero(done):
-    made, paths = done
+    spec, paths = done
     frame = pl.concat([pl.read_parquet(path) for path in paths])
     closed = frame.filter(pl.col("ds").dt.weekday() == 7)
     assert closed.height
-    assert closed.select(pl.col(made.task.quantile_names).abs().max()).row(0) == (0, 0, 0)
+    assert closed.select(pl.col(spec.experiment.quantile_names).abs().max()).row(0) == (0, 0, 0)
     sold = frame.filter(pl.col("ds").dt.weekday() != 7, pl.col("unique_id") == "s0")
     assert sold["q0.9"].min() > 0
 
@@ -293,8 +286,8 @@ def test_nothing_after_the_cutoff_matters(data, done, folder, tmp_path):
     )
     other.write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
-    changed = Task.open(folder / "task.toml").load(tmp_path)
-    path = run_windows(settled(changed, tmp_path / "mqt-0"), num_windows=1)[0]
+    changed = open_experiment(folder / "task.toml").load(tmp_path)
+    path = run_windows(changed, spec_of(changed, tmp_path, num_windows=1))[0]
     assert pl.read_parquet(path).equals(pl.read_parquet(done[1][0]))
 
 
@@ -303,17 +296,16 @@ def test_what_is_done_is_found_again_and_an_interrupted_window_goes_on(done, dat
 
     from lab.experiments import leaderboard
 
-    made, paths = done
-    folder = tmp_path / "mqt-0"
-    shutil.copytree(made.folder, folder)
-    again = settled(data, folder)
-    shutil.rmtree(folder / "window-02")
+    spec, paths = done
+    again = spec_of(data, tmp_path)
+    shutil.copytree(spec.folder, again.folder)
+    shutil.rmtree(again.folder / "window-02")
     calls = []
-    monkeypatch.setattr(leaderboard, "_run_window", lambda *given: calls.append(given[1]))
-    run_windows(again)
+    monkeypatch.setattr(leaderboard, "_run_window", lambda *given: calls.append(given[2]))
+    run_windows(data, again)
     assert calls == [1]
     monkeypatch.undo()
-    assert pl.read_parquet(run_windows(again)[1]).equals(pl.read_parquet(paths[1]))
+    assert pl.read_parquet(run_windows(data, again)[1]).equals(pl.read_parquet(paths[1]))
 
 
 @pytest.mark.parametrize(
@@ -327,21 +319,22 @@ def test_what_is_done_is_found_again_and_an_interrupted_window_goes_on(done, dat
     ],
 )
 def test_what_is_done_is_not_taken_for_what_other_settings_would_give(done, folder, task, tables, match):
-    changed = Task.open(folder / "task.toml").replace(**task).load(folder)
+    changed = open_experiment(folder / "task.toml").replace(**task).load(folder)
     with pytest.raises(ConfigError, match=match):
-        run_windows(dataclasses.replace(settled(changed, done[0].folder), tables=tables))
+        run_windows(changed, spec_of(changed, done[0].out, tables=tables))
 
 
 def test_what_is_done_is_not_taken_for_forecasts_of_other_data(done, folder, tmp_path):
     shops().with_columns(pl.col("y") * 2).write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
+    changed = open_experiment(folder / "task.toml").load(tmp_path)
     with pytest.raises(ConfigError, match="begun on other data"):
-        run_windows(settled(Task.open(folder / "task.toml").load(tmp_path), done[0].folder))
+        run_windows(changed, spec_of(changed, done[0].out))
 
 
 def test_minutes_that_change_are_refused(done, data):
-    with pytest.raises(ConfigError, match="first-minutes: None, now 3"):
-        run_windows(settled(data, done[0].folder), Budget(first=3.0))
+    with pytest.raises(ConfigError, match="minutes: None, now 3"):
+        run_windows(data, spec_of(data, done[0].out, minutes=3.0))
 
 
 def test_rows_of_the_plan_alone_are_no_window(folder, data, tmp_path):
@@ -350,13 +343,13 @@ def test_rows_of_the_plan_alone_are_no_window(folder, data, tmp_path):
     plan = plan.with_columns(pl.col("ds") + dt.timedelta(days=7), y=None, customers=None)
     pl.concat([shops(), plan], how="vertical_relaxed").write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
-    with_plan = Task.open(folder / "task.toml").load(tmp_path)
+    with_plan = open_experiment(folder / "task.toml").load(tmp_path)
     assert with_plan.cutoffs == data.cutoffs
     assert naive_record(with_plan, Grid(with_plan)).metrics == naive_record(data, Grid(data)).metrics
 
 
 def test_a_column_that_the_data_lack_is_named(folder):
-    task = Task.open(folder / "task.toml")
+    task = open_experiment(folder / "task.toml")
     assert task.columns is not None
     with pytest.raises(ConfigError, match=r"known column 'promos' is not in the data .did you mean 'promo'"):
         task.replace(columns=task.columns.replace(known=("open", "promos"), kinds={"open": "flag"})).load(folder)
@@ -385,28 +378,28 @@ def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_
 def test_seeds_are_averaged_and_frames_that_do_not_match_are_refused(done, data):
     frame = pl.read_parquet(done[1][0])
     other = frame.with_columns(pl.col(data.task.quantile_names) + 2)
-    mean = averaged([frame, other], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+    mean = mean_forecasts([frame, other], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
     assert np.allclose(mean["q0.5"], frame["q0.5"] + 1)
     with pytest.raises(ConfigError, match="not of the same series"):
-        averaged([frame, other.head(3)], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+        mean_forecasts([frame, other.head(3)], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
 
 
 def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):
     options = ["--data", str(folder), "--json"]
     task = str(folder / "task.toml")
-    ran = CliRunner().invoke(app, ["leaderboard", task, "--out", str(tmp_path), "--model", "seasonal-naive", *options])
+    ran = CliRunner().invoke(app, ["run", task, "--out", str(tmp_path), "--model", "seasonal-naive", *options])
     assert ran.exit_code == 0, ran.output
-    shown = json.loads(ran.stdout)
-    data = Task.open(task).load(folder)
+    shown = json.loads(ran.stdout)["table"]
+    data = open_experiment(task).load(folder)
     expected = naive_record(data, Grid(data)).metrics
-    assert next(row for row in shown if row["by"] == "mqcast")["SQL"] == pytest.approx(expected["SQL"])
-    record = json.loads((tmp_path / "shops_1D" / "records" / "shops_1D-seasonal-naive-0.json").read_text())
+    assert next(row for row in shown if row["by"] == "mqcast, shops_1D")["SQL"] == f"{expected['SQL']:.4f}"
+    record = json.loads((tmp_path / "records" / "shops_1D" / "seasonal-naive-0.json").read_text())
     assert record["metrics"] == pytest.approx(expected)
     score = ["score", task, str(done[0].folder), "--results", str(tmp_path / "results")]
     ran = CliRunner().invoke(app, [*score, *options])
     assert ran.exit_code == 0, ran.output
-    assert {row["model"] for row in json.loads(ran.stdout)} == {"other", "forecasts, seed 0"}
-    record = json.loads((tmp_path / "results" / "shops_1D-forecasts-0.json").read_text())
+    assert {row["model"] for row in json.loads(ran.stdout)["table"]} == {"other", "forecasts"}
+    record = json.loads((tmp_path / "results" / "shops_1D" / "forecasts-0.json").read_text())
     (member,) = record["config"]["mean_of"]
     assert record["cpu_seconds"] == member["cpu_seconds"] > 0
     assert member["config"]["train"]["max_steps"] == 4
@@ -425,8 +418,8 @@ def test_later_rows_and_series_change_nothing_that_a_window_forecasts(folder, tm
     (other / "task.toml").write_text(TOML)
     found = []
     for place in (folder, other):
-        settled = Settled(Task.open(place / "task.toml").load(place), "mqt", 0, {}, tmp_path / place.name / "out")
+        data = open_experiment(place / "task.toml").load(place)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(pl.read_parquet(run_windows(settled, num_windows=1)[0]))
+            found.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
     assert found[0].equals(found[1])

@@ -1,0 +1,38 @@
+"""What every loader returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from mqcast.data.panel import Panel
+from mqcast.data.schema import Schema
+
+Oracle = Callable[[Sequence[float], Any, Any], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One row per series and step, the tables that go with them, and a schema that says what the columns mean.
+
+    The target is in its own units, missing where nothing was recorded. `static` has a row per series and `events` a row
+    per date. `promotions` are the known flags that mark promotions, one per kind. A simulated data set has an oracle:
+    (levels, first cutoff, last cutoff) → the best possible forecasts.
+    """
+
+    rows: pl.LazyFrame
+    schema: Schema
+    static: pl.DataFrame | None = None
+    events: pl.DataFrame | None = None
+    promotions: tuple[str, ...] = ()
+    oracle: Oracle | None = None
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows in memory."""
+        return self.rows.collect()
+
+    def panel(self) -> Panel:
+        return Panel.from_frame(self.frame, self.schema, self.static, self.events)

@@ -1,0 +1,217 @@
+"""Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's settings, published numbers.
+
+A task has parts, spans of dates that are panels of their own: a forecast of one part sees no row of another, and every
+block of `encoder_steps` + `horizon` consecutive rows inside a part is a forecast. Where a part begins with rows of the
+one before, they are context for its first forecast. Where paper and code differ, the code counts; see
+docs/reproduce_public.md.
+
+    OUT/panels/electricity/                 made once from the raw files
+    OUT/electricity/mqt-0/run/              the run (with --search: search/, an ordinary search)
+    OUT/electricity/mqt-0/forecasts.parquet, done.json
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import polars as pl
+
+from lab.experiments.experiment import Experiment, Outcome, RunSpec
+from lab.experiments.part_panels import Panels, panels_of
+from lab.experiments.records import Record
+from lab.experiments.systems import System
+from lab.experiments.training import agreed, budgeted_steps, costs, read_json, train, write_json
+from mqcast.data.cutoffs import CutoffPlan
+from mqcast.data.windows import WindowPlan
+from mqcast.durable import claimed, put_in_place
+from mqcast.errors import ConfigError
+from mqcast.evaluation import evaluate, loss_by_lead, volatility
+from mqcast.forecast.predict import write_forecasts
+from mqcast.launch import is_first
+from mqcast.report.accuracy import loss_by_lead_figure
+from mqcast.report.evolution import volatility_figure
+from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
+from mqcast.run import Run
+from mqcast.settings import RunConfig, SearchConfig, WindowConfig
+from mqcast.settings.merge import Merged
+from mqcast.train.search import search
+from mqcast.train.spans import training_spans
+
+Dates = tuple[dt.datetime, dt.datetime]  # the first and the last row of a part
+METRICS = {
+    "P50": "qrisk_tft_code_q0.5",
+    "P90": "qrisk_tft_code_q0.9",
+    "P50 pooled": "qrisk_pooled_q0.5",
+    "P90 pooled": "qrisk_pooled_q0.9",
+}
+Progress = Callable[[int, int], None]
+
+
+class PaperTask(Experiment):
+    """What is the same for every model of a task."""
+
+    train_defaults: ClassVar = {}
+    metrics: ClassVar = tuple(METRICS)
+
+    protocol: Literal["parts"] = "parts"
+    parts: dict[str, Dates]
+    scaled_by: Literal["entity", "global"]
+    num_blocks: int | None = None  # of the test part, where it is known of the whole files
+    num_samples: int | None = None  # blocks that are drawn for training without forking; None: all
+    deviation_ddof: int = 0
+    is_imputed: bool = False  # missing targets are the mean, as inputs and as what is scored
+    left_out: tuple[str, ...] = ()  # columns
+
+    @property
+    def encoder_steps(self) -> int:
+        return self.network["window"]["min_history"]
+
+    @property
+    def total_steps(self) -> int:
+        """Rows of a block."""
+        return self.encoder_steps + self.horizon
+
+    @property
+    def split(self) -> dict[str, Any]:
+        return {"train_until": self.parts["train"][1], "valid_until": self.parts["valid"][1]}
+
+    @property
+    def block(self) -> WindowConfig:
+        """Windows of one creation time that see their block alone."""
+        return self.config("mqt", 0, {}).window.replace(num_fcts=1)
+
+    def finish_config(self, merged: Merged, system: System) -> RunConfig:
+        """A first creation time sees its block alone, as in TFT's code; without forking blocks are drawn."""
+        if system.num_members > 1:
+            raise ConfigError(f"{self.name} has no means of several networks; train them one by one")
+        config = merged.config
+        if system.is_forked:
+            return config
+        window = config.window.replace(num_fcts=1, aligned=False, num_trajectories=self.num_samples)
+        return config.replace(window=window)
+
+    def load(self, folder: Path | None, out: Path, on_progress: Progress | None = None) -> Panels:
+        if folder is None:
+            raise ConfigError(f"{self.name} needs --data, the folder with the files of {self.dataset}")
+        return panels_of(self, folder, out / "panels" / self.name.removesuffix("-search"), on_progress)
+
+    def train(self, data: Panels, spec: RunSpec) -> None:
+        path, device = spec.folder / "forecasts.parquet", spec.options.device
+        config = spec.config()
+        if not System.parse(spec.model).is_forked:
+            config = config.replace(window=config.window.replace(num_trajectories=num_drawn(data)))
+        if (steps := budgeted_steps(spec, data.training, config)[0]) is not None:
+            config = config.replace(train=config.train.replace(max_steps=steps))
+        if not agreed((spec.folder / "done.json").exists()):
+            run, facts = self._trained(data, spec, config)
+            facts["scored_blocks"] = forecast_blocks(data, run, "test", path, device)
+            if is_first():
+                write_json(spec.folder / "done.json", facts)
+            agreed(1)
+        elif not spec.options.search:
+            Run.open(spec.folder / "run").check_resumable(config, data.training)
+        revisions = spec.folder / "revisions.parquet"
+        if spec.options.revisions and not agreed(revisions.exists()):
+            forecast_blocks(data, self._trained(data, spec, config)[0], "revisions", revisions, device)
+
+    def _trained(self, data: Panels, spec: RunSpec, config: RunConfig) -> tuple[Run, dict[str, Any]]:
+        if not spec.options.search:
+            run, facts = train(spec, data.training, config, spec.folder / "run")
+            return run, facts | {"config": config.model_dump(mode="json")}
+        options = spec.options
+        best = search(
+            data.training, config, SearchConfig(), spec.folder / "search", listeners=options.listeners,
+            device=options.device,
+        )  # fmt: skip
+        losses = {trial.name: trial.valid_loss for trial in best.trials}
+        details = {"config": best.run.config.model_dump(mode="json"), "best": best.name, "valid_losses": losses}
+        return best.run, costs(best.run, 0.0, 0.0) | details
+
+    def judge(
+        self, data: Panels, specs: Sequence[RunSpec], others: Mapping[str, Path], label: str | None = None
+    ) -> Outcome:
+        if others or label:
+            raise ConfigError(f"{self.name} does not judge other systems' forecasts; leave --forecasts and --label out")
+        records = [self._record(data, spec) for spec in specs]
+        if not specs[0].options.revisions:
+            return Outcome(records)
+        frames = {
+            f"{spec.model}, seed {spec.seed}": pl.read_parquet(spec.folder / "revisions.parquet") for spec in specs
+        }
+        page = specs[0].out / self.name / f"revisions-{specs[0].seed}.html"
+        return Outcome(records, {"volatility": judge_revisions(data, frames, page)}, [page])
+
+    def _record(self, data: Panels, spec: RunSpec) -> Record:
+        missing = "raise" if self.is_imputed else "drop"
+        table = evaluate(pl.read_parquet(spec.folder / "forecasts.parquet"), data.actuals("test"), missing=missing)
+        facts = read_json(spec.folder / "done.json")
+        config, wall, cpu = (facts.pop(name) for name in ("config", "wall_seconds", "cpu_seconds"))
+        facts |= {"data": data.training.fingerprint, "scored_values": int(table[0, "rows"])}
+        metrics = {name: float(table[0, column]) for name, column in METRICS.items()}
+        return Record(self.name, spec.model, spec.seed, metrics, config, wall, cpu, details=facts)
+
+    def notes(self, records: Sequence[Record]) -> list[str]:
+        notes = [
+            "P50, P90: the mean over horizons of 2 Σ loss / Σ |y|, as TFT's evaluation code has it; pooled: the "
+            "papers' formula."
+        ]
+        scored, most = records[0].details["scored_blocks"], records[0].config["train"]["max_steps"]
+        if most is not None:
+            notes.append(f"Trained for at most {most:,} steps, not until the paper's rule ends training.")
+        if self.num_blocks not in (None, scored):
+            notes.append(f"{scored:,} blocks were scored, not the {self.num_blocks:,} of the whole files.")
+        if "open" in self.left_out:
+            notes.append("Days without a sale are not scored here; in the published numbers they are.")
+        return notes
+
+
+def forecast_blocks(
+    panels: Panels, run: Any, part: str, path: Path, device: str = "auto", on_progress: Progress | None = None
+) -> int:
+    """Forecast every block of a part, each seeing its own rows alone; how many there are."""
+    panel = panels.part(part)
+    plan = CutoffPlan.of_blocks(panel, panels.task.block)
+    scaled = path.with_name(f"scaled-{path.name}")
+    write_forecasts(run, panel, plan, scaled, device=device, on_progress=on_progress)
+    if is_first():
+        with claimed(path, "forecasting to") as draft:
+            panels.in_units(pl.scan_parquet(scaled)).sink_parquet(draft)
+            put_in_place(draft, path)
+        scaled.unlink()
+    return plan.num_trajectories
+
+
+def num_drawn(panels: Panels) -> int:
+    """Blocks to train on without forking: the task's budget, or all that there are."""
+    task = panels.task
+    span, _ = training_spans(panels.training, task.config("mqt", 0, {}))
+    num_blocks = WindowPlan(panels.training, task.block, span).num_trajectories
+    return min(num_blocks, task.num_samples or num_blocks)
+
+
+def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> list[dict[str, Any]]:
+    """V of each model on the part `revisions`, in sales rather than their logarithms; both of the paper's figures."""
+    logs, task = panels.actuals("revisions"), panels.task
+    sales, levels = logs.with_columns(pl.col("y").exp()), pl.selectors.matches(r"^q0\.")
+    judged = {
+        name: volatility(frame.with_columns(levels.exp()), sales, task.levels, weights="demand", missing="drop")
+        for name, frame in revisions.items()
+    }
+    rows = [{"model": name} | row for name, one in judged.items() for row in one.summary.iter_rows(named=True)]
+    losses = loss_by_lead(revisions, logs, task.levels, missing="drop")
+    process = pl.concat(one.process.with_columns(model=pl.lit(name)) for name, one in judged.items())
+    text = "V at the outcome: 0 is best; above it revisions revert, below it they go on. Targets are sales."
+    table = PageTable.of("V at the outcome", pl.DataFrame(rows).select("model", "level", "excess", "lo", "hi"))
+    figure = PageFigure("Martingale volatility by days to go", volatility_figure(process))
+    by_lead = PageFigure("Quantile loss of log sales by days to go", loss_by_lead_figure(losses))
+    first, last = task.parts["revisions"]
+    first += dt.timedelta(days=task.encoder_steps)
+    lead = [f"Creation times a day apart, 30 days ahead each; targets from {first:%Y-%m-%d} to {last:%Y-%m-%d}."]
+    about_leads = "The loss, less its mean: the steeper the curve, the more is learnt on the way."
+    sections = [
+        Section("volatility", "Whose forecasts are unstable", text, tables=[table], figures=[figure]),
+        Section("leads", "Loss by days to go", about_leads, figures=[by_lead]),
+    ]
+    write_page(path, Page(f"{task.name}: how forecasts evolve", lead, sections))
+    return rows
