@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from lab.experiments.task import TaskData
 from mqcast.data.frequency import show_time
 from mqcast.errors import ColumnTypeError, DataError
-from mqcast.evaluation.tables import Names, read_forecasts
+from mqcast.evaluation import Names, read_forecasts
 from mqcast.levels import quantile_column
 
 LEAST_DENOMINATOR = 1.0

@@ -12,12 +12,17 @@ from mqcast.evaluation.implausible_forecasts import Implausible, implausible
 from mqcast.evaluation.martingale import Volatility, volatility
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.ranking import exceptions
+from mqcast.evaluation.reading import read_actuals, read_forecasts
 from mqcast.evaluation.stabilise import MartingaleFilter, ensemble, trade_off
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Names
 
 __all__ = [
+    "ActualsTable",
     "Comparison",
+    "ForecastTable",
     "Implausible",
     "MartingaleFilter",
+    "Names",
     "Volatility",
     "compare",
     "ensemble",
@@ -30,6 +35,8 @@ __all__ = [
     "from_neuralforecast",
     "implausible",
     "loss_by_lead",
+    "read_actuals",
+    "read_forecasts",
     "trade_off",
     "volatility",
 ]

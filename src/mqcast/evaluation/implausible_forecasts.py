@@ -1,8 +1,6 @@
 """Implausible forecasts as tables, in words, and as one warning."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +12,8 @@ from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
 from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
-from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import actuals_table, forecast_tables
+from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
 from mqcast.levels import percentile
 
 TOO_LARGE, NEGATIVE = "too large", "negative"
@@ -43,15 +42,15 @@ def implausible(
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
     names = Names.of(schema, id=id, time=time, target=target)
-    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
-    if not models:
-        raise ConfigError("there is no model; give {name: forecasts}")
-    sold, verdicts = Sold(read_actuals(actuals, names)), []
-    for model, frame in models.items():
-        rows = read_forecasts(frame, names)
-        actual = actuals_of(rows, sold.actuals, "drop", may_be_none=True)[rows.trajectory]
-        verdicts.append(judge(str(model), rows, sold, actual, float(multiple)))
-    return Implausible(verdicts)
+    tables, observed = forecast_tables(forecasts, names), actuals_table(actuals, names)
+    return Implausible(
+        [_verdict(str(model), table, Sold(observed), float(multiple)) for model, table in tables.items()]
+    )
+
+
+def _verdict(model: str, table: ForecastTable, sold: Sold, multiple: float) -> Verdict:
+    actual = actuals_of(table, sold.actuals, "drop", may_be_none=True)[table.trajectory]
+    return judge(model, table, sold, actual, multiple)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,23 +147,9 @@ def _counts(one: Verdict) -> pl.DataFrame:
     )
 
 
-_is_told_elsewhere: ContextVar[bool] = ContextVar("is_told_elsewhere", default=False)
-
-
-@contextmanager
-def told_elsewhere() -> Iterator[None]:
-    """Inside, nothing is warned of: for one who judges the same forecasts in several ways, and warns once."""
-    token = _is_told_elsewhere.set(True)
-    try:
-        yield
-    finally:
-        _is_told_elsewhere.reset(token)
-
-
 def warn_of(verdicts: Iterable[Verdict]) -> None:
     """One warning of all that is implausible, if anything is."""
-    text = "" if _is_told_elsewhere.get() else told(verdicts)
-    if text:
+    if text := told(verdicts):
         warn(text, ImplausibleForecastWarning)
 
 

@@ -27,8 +27,9 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import actuals_table, forecast_table
+from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import (
     CASES,
     Cdf,
@@ -87,27 +88,55 @@ def volatility(
     Warns, once, of forecasts that cannot be meant: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
-    whole_number("resamples", resamples, 1, MOST_RESAMPLES)
-    whole_number("seed", seed, 0)
-    table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
-    one_of("zeros", zeros, Zeros)
-    settings = {"zeros": zeros, "cdf": "function" if callable(cdf) else cdf, "leads": leads, "seed": seed}
-    settings["weights"] = weights if weights is None or isinstance(weights, str) else "own"
-    chosen = flattened(slices)
-    results = []
-    for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in chosen)]:
-        found = None
-        if part.num_rows:
-            actual = actuals_of(part, observed, missing, may_be_none=part is not table)
-            found = trajectories_of(part, actual, leads, may_be_none=part is not table)
-        if found is None:
-            results.append(_Result.of_nothing(name, levels))
-            continue
-        chances = Chances(part, levels, cdf, negative_share(found.actual), revisions)
-        weight = weights_of(weights, part, found, observed, names)
-        results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
+    settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)
+    table, observed = forecast_table(revisions, names), actuals_table(actuals, names)
+    judged = volatility_of(table, observed, settings, flattened(slices))
     warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
-    return Volatility(results, settings, has_slices=bool(chosen), frame_types=table.frame_types)
+    return judged
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How volatility is judged: the arguments of `volatility`."""
+
+    levels: tuple[float, ...]
+    cdf: Cdf = "gamma"
+    weights: Any = None
+    resamples: int = 1000
+    seed: int = 0
+    leads: Leads = "auto"
+    zeros: Zeros = "keep"
+    missing: Missing = "raise"
+
+    def __post_init__(self):
+        whole_number("resamples", self.resamples, 1, MOST_RESAMPLES)
+        whole_number("seed", self.seed, 0)
+        one_of("zeros", self.zeros, Zeros)
+
+    def must_agree(self) -> dict[str, Any]:
+        """What two forecasters must have in common to be compared."""
+        weights = self.weights if self.weights is None or isinstance(self.weights, str) else "own"
+        cdf = "function" if callable(self.cdf) else self.cdf
+        return {"zeros": self.zeros, "cdf": cdf, "leads": self.leads, "seed": self.seed, "weights": weights}
+
+
+def volatility_of(
+    table: ForecastTable, observed: ActualsTable, settings: Settings, slices: Sequence[Slice] = ()
+) -> "Volatility":
+    """`volatility` of tables, without its warning."""
+    results = []
+    for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in slices)]:
+        paths = None
+        if part.num_rows:
+            actual = actuals_of(part, observed, settings.missing, may_be_none=part is not table)
+            paths = trajectories_of(part, actual, settings.leads, may_be_none=part is not table)
+        if paths is None:
+            results.append(_Result.of_nothing(name, settings.levels))
+            continue
+        chances = Chances(part, settings.levels, settings.cdf, negative_share(paths.actual))
+        weight = weights_of(settings.weights, part, paths, observed)
+        results.append(_judge(name, chances, paths, weight, settings))
+    return Volatility(results, settings.must_agree(), has_slices=bool(slices), frame_types=table.frame_types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +196,18 @@ class Volatility:
 
     @property
     def process(self) -> Any:
-        return self._table([row for result in self._results for row in _process_rows(result)])
+        return self._frame_types.to_native(self.polars_process)
 
     @property
     def summary(self) -> Any:
+        return self._frame_types.to_native(self.polars_summary)
+
+    @property
+    def polars_process(self) -> pl.DataFrame:
+        return self._table([row for result in self._results for row in _process_rows(result)])
+
+    @property
+    def polars_summary(self) -> pl.DataFrame:
         return self._table([row for result in self._results for row in _summary_rows(result)])
 
     def reduction(self, baseline: "Volatility") -> Any:
@@ -185,48 +222,40 @@ class Volatility:
         if unlike or len(self._results) != len(baseline._results):
             raise ConfigError(f"the baseline was judged with other {', '.join(unlike) or 'slices'}; {SAME}")
         pairs = zip(self._results, baseline._results, strict=True)
-        return self._table([row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)])
+        rows = [row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)]
+        return self._frame_types.to_native(self._table(rows))
 
     def __repr__(self) -> str:
-        rows = [row for result in self._results for row in _summary_rows(result)]
         shown = ["slice"] if self._has_slices else []
         shown += ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
         with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=-1, fmt_str_lengths=60):
-            return f"Volatility (V at the outcome, 95 % interval)\n{pl.DataFrame(rows).select(shown)}"
+            return f"Volatility (V at the outcome, 95 % interval)\n{self.polars_summary.select(shown)}"
 
-    def _table(self, rows: list[dict[str, Any]]) -> Any:
+    def _table(self, rows: list[dict[str, Any]]) -> pl.DataFrame:
         table = pl.DataFrame(rows, infer_schema_length=None)
         table = table.with_columns(pl.col(pl.Null).cast(pl.Float64)).with_columns(pl.col(pl.Float64).fill_nan(None))
-        return self._frame_types.to_native(table if self._has_slices else table.drop("slice"))
+        return table if self._has_slices else table.drop("slice")
 
 
-def _judge(
-    name: str,
-    chances: Chances,
-    found: Trajectories,
-    weight: np.ndarray | None,
-    resamples: int,
-    seed: int,
-    drop_zeros: bool,
-) -> _Result:
+def _judge(name: str, chances: Chances, paths: Trajectories, weight: np.ndarray | None, settings: Settings) -> _Result:
     """Sums over the targets of each item; then means, over items and over resampled items."""
-    present, place = np.unique(found.item, return_inverse=True)
-    sums = _Sums(len(present), len(chances.levels), found.horizon + 1)
-    size = len(found) if callable(chances.cdf) else TARGETS_AT_A_TIME
-    bounds = [(begin, min(begin + size, len(found))) for begin in range(0, len(found), size)]
+    present, place = np.unique(paths.item, return_inverse=True)
+    sums = _Sums(len(present), len(chances.levels), paths.horizon + 1)
+    size = len(paths) if callable(chances.cdf) else TARGETS_AT_A_TIME
+    bounds = [(begin, min(begin + size, len(paths))) for begin in range(0, len(paths), size)]
 
     def work(bound: tuple[int, int]) -> "_Sums":
         begin, end = bound
         weigh = np.ones(end - begin) if weight is None else weight[begin:end]
-        return _sums_of(chances, found.part(begin, end), weigh, place[begin:end], drop_zeros)
+        return _sums_of(chances, paths.part(begin, end), weigh, place[begin:end], settings.zeros == "drop")
 
     for more in ordered_map(work, bounds):
         sums.add(more)
     process, means = sums.means()
     ids = tuple(chances.forecasts.ids[i] for i in present)
-    by_item, resampled = np.bincount(place), sums.resampled(resamples, seed)
+    by_item, resampled = np.bincount(place), sums.resampled(settings.resamples, settings.seed)
     levels = chances.levels
-    return _Result(name, levels, ids, found.time, by_item, resampled, process, sums.targets, means, sums.cases)
+    return _Result(name, levels, ids, paths.time, by_item, resampled, process, sums.targets, means, sums.cases)
 
 
 class _Sums:

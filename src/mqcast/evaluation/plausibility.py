@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from mqcast.evaluation.columns import distinct, places
-from mqcast.evaluation.tables import Actuals, Forecasts
+from mqcast.evaluation.tables import ActualsTable, ForecastTable
 
 MULTIPLE = 10.0  # times the largest value ever sold
 ROUNDING = 1e-6  # of the largest value: less below 0 than this is no negative forecast
@@ -31,7 +31,7 @@ SURE = 4.0  # standard errors
 class Sold:
     """What the actuals tell of each series."""
 
-    actuals: Actuals
+    actuals: ActualsTable
 
     @cached_property
     def largest(self) -> np.ndarray:
@@ -82,7 +82,7 @@ class Verdict:
     """One model's implausible forecasts: `rows` are those rows, the worst first, and the rest is of each."""
 
     model: str
-    forecasts: Forecasts
+    forecasts: ForecastTable
     multiple: float
     rows: np.ndarray
     place: np.ndarray  # of the worst level
@@ -114,7 +114,7 @@ class Verdict:
         return bool(len(self.rows) or len(self.zeros) or self.levels)
 
 
-def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
+def judge(model: str, rows: ForecastTable, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
     """Judge forecasts. actual: (rows,), NaN where there is none.
 
     Rows stand by series, so that the extremes of each series are found in one pass; single rows are looked at only of
@@ -140,7 +140,12 @@ def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple:
 
 
 def _rows_of(
-    rows: Forecasts, begins: np.ndarray, series: np.ndarray, measure: np.ndarray, limit: np.ndarray, floor: np.ndarray
+    rows: ForecastTable,
+    begins: np.ndarray,
+    series: np.ndarray,
+    measure: np.ndarray,
+    limit: np.ndarray,
+    floor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The implausible rows of some series, worst first; their worst level, measure, and whether only negative."""
     sizes = np.diff(begins, append=rows.num_rows)[series]
@@ -159,7 +164,7 @@ def _rows_of(
     return row[kept], worst[kept], measure[place[kept]], is_negative[kept]
 
 
-def _far_off(rows: Forecasts, actual: np.ndarray) -> tuple[Level, ...]:
+def _far_off(rows: ForecastTable, actual: np.ndarray) -> tuple[Level, ...]:
     """Levels whose coverage is far off; the sure way is taken only where the quick one is suspicious."""
     number = len(actual) - int(np.isnan(actual).sum())
     found = []
@@ -173,7 +178,7 @@ def _far_off(rows: Forecasts, actual: np.ndarray) -> tuple[Level, ...]:
     return tuple(found)
 
 
-def _is_surely_off(rows: Forecasts, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
+def _is_surely_off(rows: ForecastTable, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
     """Demand in whole numbers has ties: a quantile is right if at most `level` is below and at least that up to it,
     and it may stand anywhere between two numbers."""
     whole = not np.any(actual % 1)

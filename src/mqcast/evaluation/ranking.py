@@ -11,7 +11,8 @@ from mqcast.data.schema import Schema, refuse_taken
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
-from mqcast.evaluation.tables import Forecasts, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import actuals_table, forecast_table
+from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, negative_share, trajectories_of
 
 Rank = Literal["excess", "units"]
@@ -58,15 +59,16 @@ def exceptions(
     level = number("level", level, 0, 1)
     names = Names.of(schema, id=id, time=time, target=target)
     refuse_taken({"id": names.id, "time": names.time}, OUTPUTS, "exceptions")
-    rows = read_forecasts(revisions, names)
+    rows = forecast_table(revisions, names)
     actual = np.full(len(rows.begins), np.nan)
     if actuals is not None:
-        actual = actuals_of(rows, read_actuals(actuals, names), "drop", may_be_none=True)
+        actual = actuals_of(rows, actuals_table(actuals, names), "drop", may_be_none=True)
+    names = rows.names
     paths = trajectories_of(rows, actual, leads, unrealised=True)
     assert paths is not None
     if len(rows.levels) < 2 and not callable(cdf) and rank == "excess":
         raise ConfigError("one quantile a forecast does not tell a distribution; give two levels, or rank='units'")
-    table = _movement(rows, paths, level, _excess(rows, paths, level, cdf, revisions))
+    table = _movement(rows, paths, level, _excess(rows, paths, level, cdf))
     if per == "item":
         table = table.group_by(names.id).agg(
             pl.len().alias("targets"), pl.mean("excess"), pl.sum("back_and_forth", "moved", "turns"), pl.mean("actual")
@@ -76,18 +78,18 @@ def exceptions(
     return rows.frame_types.to_native(order if top is None else order.head(top), names.id)
 
 
-def _excess(rows: Forecasts, paths: Trajectories, level: float, cdf: Cdf, revisions: Any) -> np.ndarray:
+def _excess(rows: ForecastTable, paths: Trajectories, level: float, cdf: Cdf) -> np.ndarray:
     """V of each target at its outcome, or at its last forecast so far; NaN where quantiles tell no distribution."""
     if len(rows.levels) < 2 and not callable(cdf):
         return np.full(len(paths), np.nan)
     shown = rows.level(level) if np.isnan(paths.actual).all() else paths.actual
-    chances = Chances(rows, (rows.levels[rows.place_of(level)],), cdf, negative_share(shown), revisions)
+    chances = Chances(rows, (rows.levels[rows.place_of(level)],), cdf, negative_share(shown))
     p, _, _ = chances.process(paths, Counter())
     p[..., -1] = np.where(np.isnan(p[..., -1]), p[..., -2], p[..., -1])
     return martingale(p)[0][0, :, -1]
 
 
-def _movement(rows: Forecasts, paths: Trajectories, level: float, excess: np.ndarray) -> pl.DataFrame:
+def _movement(rows: ForecastTable, paths: Trajectories, level: float, excess: np.ndarray) -> pl.DataFrame:
     """One row a target: how its forecasts moved."""
     q = rows.level(level)[paths.row]
     change, at = np.diff(q, axis=1), np.arange(len(q))

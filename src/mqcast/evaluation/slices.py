@@ -33,7 +33,8 @@ from mqcast.evaluation.columns import (
     text_ids,
     times_of,
 )
-from mqcast.evaluation.tables import Forecasts, Keyed, Names, read_actuals
+from mqcast.evaluation.reading import actuals_table
+from mqcast.evaluation.tables import ForecastTable, Keyed, Names
 from mqcast.settings import nearest
 
 OVERALL = "Overall"
@@ -44,9 +45,9 @@ class Slice:
     """A name, and which rows of forecasts belong to it."""
 
     name: str
-    rows: Callable[[Forecasts], np.ndarray]
+    rows: Callable[[ForecastTable], np.ndarray]
 
-    def of(self, forecasts: Forecasts) -> np.ndarray:
+    def of(self, forecasts: ForecastTable) -> np.ndarray:
         found = np.asarray(self.rows(forecasts))
         if found.shape != (forecasts.num_rows,) or found.dtype != bool:
             raise ConfigError(f"slice {self.name!r} gave {found.dtype} {found.shape}; give true or false a row")
@@ -87,7 +88,7 @@ def ramp_down(
     """Targets in the first periods after a peak, other than peaks themselves. Events as for `peaks`."""
     given = list(_event_dates(events, columns, time).values())
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         dates = distinct(np.concatenate([_targets_on(days, forecasts) for days in given] or [np.zeros(0, np.int64)]))
         if not len(dates):
             return np.zeros(forecasts.num_rows, bool)
@@ -103,9 +104,9 @@ def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, *
     """Targets on the dates with the highest total demand, among those that are forecast."""
     if not 0 < share < 1:
         raise ConfigError(f"share is {share}; give one between 0 and 1")
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         dates = distinct(forecasts.time)
         totals = np.bincount(
             np.minimum(np.searchsorted(dates, table.time), len(dates) - 1),
@@ -134,10 +135,10 @@ def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
 
 def new_items(actuals: Any, periods: int, *, name: str | None = None, **names: Any) -> Slice:
     """Forecasts made when the item had been observed for fewer than `periods` dates."""
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
     observed = ~np.isnan(table.value)
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         first = np.full(len(table.ids) + 1, np.iinfo(np.int64).max)  # the last: an item without actuals
         np.minimum.at(first, table.item[observed], table.time[observed])
         grid = distinct(np.concatenate([table.dates, distinct(forecasts.cutoff)]))
@@ -158,9 +159,9 @@ def demand_deciles(actuals: Any, groups: int = 10, **names: Any) -> list[Slice]:
     """Items by their mean demand up to their first cutoff, in groups of like number; the last sells most."""
     if groups < 2:
         raise ConfigError(f"groups is {groups}; give 2 or more")
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
 
-    def rows(forecasts: Forecasts, group: int) -> np.ndarray:
+    def rows(forecasts: ForecastTable, group: int) -> np.ndarray:
         mean = np.full(len(forecasts.ids), np.nan)
         present = np.unique(forecasts.item)
         mean[present] = table.known_mean(forecasts.ids, forecasts.first_cutoffs())[present]
@@ -203,11 +204,11 @@ def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
     return found
 
 
-def _on(dates: np.ndarray) -> Callable[[Forecasts], np.ndarray]:
+def _on(dates: np.ndarray) -> Callable[[ForecastTable], np.ndarray]:
     return lambda forecasts: np.isin(forecasts.time, _targets_on(dates, forecasts))
 
 
-def _targets_on(dates: np.ndarray, forecasts: Forecasts) -> np.ndarray:
+def _targets_on(dates: np.ndarray, forecasts: ForecastTable) -> np.ndarray:
     """The target dates whose period holds one of these days: the hours of the day, the week or month around it.
 
     A week, and a month named by its last day, is named by its end; other periods by their beginning.
@@ -229,8 +230,8 @@ def _targets_on(dates: np.ndarray, forecasts: Forecasts) -> np.ndarray:
     return near[(place >= 0) & (dates - near < longest)]
 
 
-def _among(keyed: Keyed) -> Callable[[Forecasts], np.ndarray]:
-    def rows(forecasts: Forecasts) -> np.ndarray:
+def _among(keyed: Keyed) -> Callable[[ForecastTable], np.ndarray]:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         same_clock(forecasts.clock, keyed.clock, "the forecasts", "the promotions")
         begins = forecasts.begins
         found = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0

@@ -16,13 +16,14 @@ import polars as pl
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
-from mqcast.evaluation.implausible_forecasts import told_elsewhere, warn_of
-from mqcast.evaluation.martingale import volatility
-from mqcast.evaluation.metrics import evaluate, pinball, scored_rows
+from mqcast.evaluation.implausible_forecasts import warn_of
+from mqcast.evaluation.martingale import Settings, volatility_of
+from mqcast.evaluation.metrics import accuracy, scored_models
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import actuals_table, forecast_table, forecast_tables
+from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
-from mqcast.levels import quantile_column
+from mqcast.levels import pinball, quantile_column
 
 LARGEST_GAIN, GAIN_STEPS = 2.0, 24
 GOLDEN = (np.sqrt(5) - 1) / 2
@@ -42,13 +43,13 @@ def ensemble(
     """
     if not isinstance(over, int | np.integer) or over < 1:
         raise ConfigError(f"over is {over!r}; give a whole number, 1 or more")
-    rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+    rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
     since = np.arange(rows.num_rows) - rows.begins[rows.trajectory]
     total, count = rows.quantiles.copy(), np.minimum(since + 1, over)
     for back in range(1, over):
         later = np.flatnonzero(since >= back)
         total[later] += rows.quantiles[later - back]
-    return _with_quantiles(revisions, rows, total / count[:, None])
+    return _with_quantiles(rows, total / count[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ class MartingaleFilter:
     ) -> "MartingaleFilter":
         """On a validation period: forecasts made, and targets realised, before those it is to be applied to."""
         names = Names.of(schema, id=id, time=time, target=target)
-        rows = read_forecasts(revisions, names)
-        actual = actuals_of(rows, read_actuals(actuals, names), missing)[rows.trajectory]
+        rows = forecast_table(revisions, names)
+        actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]
         gain = np.ones((len(rows.levels), int(rows.lead.max())))
         filtered, size = rows.quantiles.copy(), _sizes(rows)
         for lead, now, before in _revisions(rows):
@@ -107,7 +108,7 @@ class MartingaleFilter:
         self, revisions: Any, *, id: str | None = None, time: str | None = None, schema: Schema | None = None
     ) -> Any:
         """The frame with filtered quantiles, sorted within a row. No later forecast is used."""
-        rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+        rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
         if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
             raise ArtifactError(
                 f"the filter was fitted to levels {self.levels} and {self.gain.shape[1]} leads; these forecasts have "
@@ -116,7 +117,7 @@ class MartingaleFilter:
         filtered = rows.quantiles.copy()
         for lead, now, before in _revisions(rows):
             filtered[now] = filtered[before] + self.gain[:, lead - 1] * (rows.quantiles[now] - filtered[before])
-        return _with_quantiles(revisions, rows, np.sort(filtered, axis=1))
+        return _with_quantiles(rows, np.sort(filtered, axis=1))
 
 
 def trade_off(
@@ -140,30 +141,26 @@ def trade_off(
     """
     if not isinstance(forecasts, Mapping) or not forecasts:
         raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
-    called, levels, found = Names.of(schema, id=id, time=time, target=target), levels_of(levels), []
-    observed = read_actuals(actuals, called)
-    scored = {name: scored_rows(frame, observed, called, missing) for name, frame in forecasts.items()}
-    frame_types, sold = next(iter(on_common_rows(scored).values())).rows.frame_types, Sold(observed)
+    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
+    scored, sold = scored_models(tables, observed, missing), Sold(observed)
+    on_common_rows(scored)
     warn_of([judge(str(name), each.rows, sold, each.actual) for name, each in scored.items()])
-    names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
-    settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
-    for name, frame in forecasts.items():
-        with told_elsewhere():
-            accuracy = evaluate(frame, actuals, **names)
-            moved = volatility(frame, actuals, levels, **settings, **names).summary
-        metrics = next(nw.from_native(accuracy, eager_only=True).iter_rows(named=True))
-        judged = nw.from_native(moved, eager_only=True)
-        for row in judged.iter_rows(named=True):
+    settings = Settings(levels, cdf, None, resamples, seed, leads, missing=missing)
+    rows = []
+    for name, table in tables.items():
+        metrics = accuracy({name: scored[name]}, observed).row(0, named=True)
+        for row in volatility_of(table, observed, settings).polars_summary.iter_rows(named=True):
             loss = metrics[f"qrisk_pooled_{quantile_column(row['level'])}"]
             kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
-            found.append({"name": name, "level": row["level"], "loss": loss} | kept)
-    table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))
-    return frame_types.to_native(
-        table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative"))
-    )
+            rows.append({"name": name, "level": row["level"], "loss": loss} | kept)
+    relative = (pl.col("loss") / pl.first("loss").over("level")).alias("relative")
+    columns = ("name", "level", "loss", "relative")
+    table = pl.DataFrame(rows).with_columns(relative).select(*columns, pl.exclude(columns))
+    return next(iter(tables.values())).frame_types.to_native(table)
 
 
-def _revisions(rows: Forecasts) -> list[tuple[int, np.ndarray, np.ndarray]]:
+def _revisions(rows: ForecastTable) -> list[tuple[int, np.ndarray, np.ndarray]]:
     """By lead, the longest first: rows that revise an earlier forecast of their target, and the rows they revise."""
     follows = np.flatnonzero(np.diff(rows.trajectory) == 0) + 1
     order = follows[np.argsort(-rows.lead[follows], kind="stable")]
@@ -171,7 +168,7 @@ def _revisions(rows: Forecasts) -> list[tuple[int, np.ndarray, np.ndarray]]:
     return [(int(rows.lead[part[0]]), part, part - 1) for part in np.split(order, bounds) if part.size]
 
 
-def _sizes(rows: Forecasts) -> np.ndarray:
+def _sizes(rows: ForecastTable) -> np.ndarray:
     """The mean size of a series' forecasts, for each row; 1 where it is 0."""
     size = np.abs(rows.quantiles).mean(axis=1)
     mean = np.bincount(rows.item, size) / np.maximum(np.bincount(rows.item), 1)
@@ -192,10 +189,11 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
     return best if loss(best) < loss(1.0) else 1.0
 
 
-def _with_quantiles(frame: Any, rows: Forecasts, quantiles: np.ndarray) -> Any:
+def _with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
     """The caller's frame with other quantiles, all else as it was."""
-    table: Any = nw.from_native(pl.read_parquet(frame) if isinstance(frame, str | Path) else frame)
-    table = table.collect() if isinstance(table, nw.LazyFrame) else table
-    values, kind = rows.to_frame(quantiles), table.implementation
-    found = (nw.new_series(name, values[:, i], backend=kind) for i, name in enumerate(rows.columns))
-    return table.with_columns(*found).to_native()
+    is_path = isinstance(rows.frame, str | Path)
+    frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    values, library = rows.to_frame(quantiles), frame.implementation
+    columns = (nw.new_series(name, values[:, i], backend=library) for i, name in enumerate(rows.columns))
+    return frame.with_columns(*columns).to_native()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast.evaluation.columns import distinct
 from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
 from mqcast.report.style import shortened
@@ -47,8 +48,8 @@ def explorer_of(sources: Sources, findings: Findings, seed: int = 0, most_bytes:
     levels = _levels(part.levels)
     thinned = _Thinned.of(part, len(levels))
     attention = _attention(sources, list(reasons)[:MOST_EXPLAINED], dates, thinned)
-    frames = {model: _by_item(frame) for model, frame in part.forecasts.items()}
-    history, promoted = _by_item(part.actuals), _promotions(part)
+    frames = {model: _by_item(table.to_polars()) for model, table in part.rows.items()}
+    history, promoted = _by_item(part.observed.to_polars()), _promotions(part)
     limits = _limits(findings)
     texts, size, shown = [], sum(len(text) for text in attention.values()), []
     for id, reason in reasons.items():
@@ -117,11 +118,11 @@ class _Dates:
 
     @classmethod
     def of(cls, part: Sources) -> "_Dates":
-        columns = [part.actuals["ds"], *(part.first[name] for name in ("cutoff", "ds"))]
-        found = pl.concat([column.unique().alias("ds") for column in columns]).unique().sort()
-        wall = found.dt.replace_time_zone(None)
+        times = np.concatenate([part.observed.dates, distinct(part.first.cutoff), distinct(part.first.time)])
+        dates = part.first.clock.dates(distinct(times))
+        wall = dates.dt.replace_time_zone(None)
         form = "%Y-%m-%d" if (wall.dt.truncate("1d") == wall).all() else "%Y-%m-%d %H:%M"
-        return cls(wall.dt.strftime(form).to_list(), {date: i for i, date in enumerate(found.to_list())})
+        return cls(wall.dt.strftime(form).to_list(), {date: i for i, date in enumerate(dates.to_list())})
 
     def places(self, dates: Iterable[Any]) -> list[int]:
         return [self.place[date] for date in dates if date in self.place]
@@ -136,7 +137,7 @@ class _Thinned:
 
     @classmethod
     def of(cls, part: Sources, num_levels: int) -> "_Thinned":
-        cutoffs = part.first["cutoff"].unique().sort().to_list()
+        cutoffs = part.first.clock.dates(distinct(part.first.cutoff)).to_list()
         numbers = len(cutoffs) * part.horizon * num_levels * len(part.models)
         every = -(-numbers // MOST_NUMBERS)
         return cls(frozenset(cutoffs[::-1][::every]), every)

@@ -20,7 +20,7 @@ from mqcast.report.explorer import Explorer
 from mqcast.report.figures import Line, learning_curve
 from mqcast.report.implausible import has_section, implausible_section
 from mqcast.report.page import Cell, PageFigure, PageTable, Section, digits
-from mqcast.report.sources import Sources
+from mqcast.report.sources import Sources, headline_levels
 from mqcast.report.style import shortened
 from mqcast.report.summary import Excess, Findings, Listed, Score
 
@@ -32,7 +32,7 @@ def lead_of(findings: Findings) -> list[str]:
     """The answer in one sentence, and what was judged."""
     counts, scores = findings.counts, findings.scores
     first = next((score for score in scores if score.model != findings.oracle), scores[0])
-    levels = _shown_levels(findings)
+    levels = headline_levels(findings.levels)
     if first.model == findings.baseline:
         risks = " and ".join(f"{digits(first.risk[level])} at {percentile(level)}" for level in levels)
         answer = f"{_name(first.model)} has a quantile risk of {risks}."
@@ -98,7 +98,7 @@ def missing_parts(sources: Sources, findings: Findings, explorer: Explorer) -> l
 
 
 def _answer(findings: Findings) -> Section:
-    levels, excess = _shown_levels(findings), {(one.model, one.level): one for one in findings.excess}
+    levels, excess = headline_levels(findings.levels), {(one.model, one.level): one for one in findings.excess}
     columns = ["forecaster"]
     for level in levels:
         columns += [f"{percentile(level)} risk", f"{percentile(level)} relative"]
@@ -134,9 +134,9 @@ def _answer(findings: Findings) -> Section:
 def _slices(findings: Findings) -> Section:
     names = findings.slices["slice"].unique(maintain_order=True).to_list()
     table = _relative_table("By slice, relative to the baseline", "slice", names, findings.slices, findings)
-    drawn = {"Risk by horizon": by_horizon_figure(findings.horizons, _shown_levels(findings))}
+    drawn = {"Risk by horizon": by_horizon_figure(findings.horizons, headline_levels(findings.levels))}
     if findings.deciles is not None:
-        drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, _shown_levels(findings))
+        drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, headline_levels(findings.levels))
     figures = [PageFigure(label, bounded(figure, findings.suspicious)) for label, figure in drawn.items()]
     reading = (
         f"Losses relative to {_name(findings.baseline)} on peaks, after them, under promotions: below 1 is better. The "
@@ -312,7 +312,7 @@ def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) 
 def _relative_table(
     caption: str, heading: str, names: Sequence[str], table: pl.DataFrame, findings: Findings
 ) -> PageTable:
-    levels = _shown_levels(findings)
+    levels = headline_levels(findings.levels)
     losses = {(row["slice"], row["model"]): row for row in table.iter_rows(named=True)}
     columns = [
         heading,
@@ -333,12 +333,6 @@ def _relative_table(
                 cells.append(Cell.number(loss / base if base and loss is not None else None, best=best))
         rows.append(cells)
     return PageTable(caption, columns, rows)
-
-
-def _shown_levels(findings: Findings) -> tuple[float, ...]:
-    """P50 and P90 if they are there, else the outermost two."""
-    levels = findings.levels
-    return (0.5, 0.9) if {0.5, 0.9} <= set(levels) else tuple(dict.fromkeys((levels[0], levels[-1])))
 
 
 def _name(model: str | None) -> str:

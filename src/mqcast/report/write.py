@@ -28,7 +28,7 @@ def write_report(
     forecasts: Mapping[str, Any],
     actuals: Any = None,
     *,
-    title: str = "Forecasts",
+    title: str = "ForecastTable",
     schema: Schema | None = None,
     panel: Panel | None = None,
     baseline: str | None = None,
