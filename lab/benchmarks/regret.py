@@ -26,6 +26,7 @@ from lab.benchmarks.harness import DATA, lock, write_record
 from mqcast import Panel, volatility
 from mqcast.errors import EventReachWarning
 from mqcast.forecast.predict import forecast
+from mqcast.levels import pinball
 from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
 from mqcast.train.loop import fit
@@ -117,15 +118,11 @@ def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
     found = {}
     for unit, of in {"demand": lambda y: y, "log(1 + demand)": lambda y: np.log1p(np.maximum(y, 0))}.items():
         for i, level in enumerate(LEVELS):
-            losses = [pinball(of(actual) - of(q[..., i]), level) for q in (quantiles, best)]
+            losses = [pinball(of(actual), of(q[..., i]), level) for q in (quantiles, best)]
             for name, where in slices.items():
                 found[f"{unit} P{level * 100:.0f} {name}"] = float(losses[0][where].sum() / losses[1][where].sum() - 1)
             found[f"coverage P{level * 100:.0f}"] = float((actual <= quantiles[..., i]).mean())
     return found
-
-
-def pinball(error: np.ndarray, level: float) -> np.ndarray:
-    return np.maximum(level * error, (level - 1) * error)
 
 
 def summary(runs: list[dict]) -> dict[str, dict]:

@@ -11,7 +11,7 @@ from lab.experiments.task import TaskData
 from mqcast.data.frequency import show_time
 from mqcast.errors import ColumnTypeError, DataError
 from mqcast.evaluation import Names, read_forecasts
-from mqcast.levels import quantile_column
+from mqcast.levels import pinball, quantile_column
 
 LEAST_DENOMINATOR = 1.0
 METRICS = ("SQL", "WQL", "MASE", "WAPE")
@@ -90,9 +90,9 @@ class Grid:
                 series=self.ids[int(i)],
             )
         judged = began[:, None] & ~np.isnan(y)
-        error = np.where(judged, y, np.nan)[..., None] - values
-        losses = 2 * np.maximum(levels * error, (levels - 1) * error).mean(axis=2)
-        errors = np.abs(error[..., self.task.levels.index(0.5)])
+        demand = np.where(judged, y, np.nan)
+        losses = 2 * pinball(demand[..., None], values, levels).mean(axis=2)
+        errors = np.abs(demand - values[..., self.task.levels.index(0.5)])
         scale = np.broadcast_to(seasonal_error(past, self.task.season)[:, None], y.shape)
         size = max(float(np.nanmean(np.abs(y[judged]))), LEAST_DENOMINATOR)
         can_scale = judged & (scale > 0)

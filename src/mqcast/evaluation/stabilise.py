@@ -25,8 +25,7 @@ from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
 from mqcast.levels import pinball, quantile_column
 
-LARGEST_GAIN, GAIN_STEPS = 2.0, 24
-GOLDEN = (np.sqrt(5) - 1) / 2
+LARGEST_GAIN = 2.0
 
 
 def ensemble(
@@ -176,16 +175,14 @@ def _sizes(rows: ForecastTable) -> np.ndarray:
 
 
 def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np.ndarray, level: float) -> float:
-    """The gain of least loss, by golden section: the loss is convex in the gain."""
-    low, high = 0.0, LARGEST_GAIN
+    """The gain with the least loss, which is convex in the gain."""
+    from scipy.optimize import minimize_scalar  # slow to import
 
     def loss(gain: float) -> float:
         return float(pinball(actual, old + gain * step, level) @ weight)
 
-    for _ in range(GAIN_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if loss(left) <= loss(right) else (left, high)
-    best = (low + high) / 2
+    minimum: Any = minimize_scalar(loss, bounds=(0, LARGEST_GAIN), method="bounded")
+    best = float(minimum.x)
     return best if loss(best) < loss(1.0) else 1.0
 
 
