@@ -21,9 +21,9 @@ def test_the_public_names_are_pinned():
         "SchemaError",
         "compare",
         "evaluate",
-        "exceptions",
         "implausible",
         "pack",
+        "rank_revisions",
         "volatility",
     ]
     assert all(hasattr(mqcast, name) for name in mqcast.__all__)
@@ -47,6 +47,15 @@ def test_public_names_are_listed_and_unknown_ones_refused():
     assert set(mqcast.__all__) < set(dir(mqcast))
     with pytest.raises(AttributeError, match="forecster"):
         mqcast.forecster  # noqa: B018
+
+
+def test_a_renamed_function_still_works_and_warns(monkeypatch):
+    monkeypatch.delitem(vars(mqcast), "exceptions", raising=False)
+    with pytest.warns(DeprecationWarning, match="exceptions is now rank_revisions"):
+        assert mqcast.exceptions is mqcast.rank_revisions
+    with pytest.warns(DeprecationWarning, match="exceptions is now rank_revisions"):
+        from mqcast.evaluation import exceptions
+    assert exceptions is mqcast.rank_revisions
 
 
 def test_every_error_is_one_of_ours_and_drawn_in_the_tree():

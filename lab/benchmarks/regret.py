@@ -153,7 +153,7 @@ def volatilities(runs: list[dict], options: argparse.Namespace) -> list[dict]:
         baseline = judged.get(f"mqcnn {name.split()[-1]}")
         against = found.reduction(baseline).to_dicts() if baseline else [{}, {}]
         for row, reduced in zip(found.summary.to_dicts(), against, strict=True):
-            kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "turns", "targets")}
+            kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "direction_changes", "targets")}
             kept |= {f"reduction_{key}": reduced.get(key) for key in ("reduction", "lo", "hi")}
             rows.append({"run": name} | kept)
     return rows

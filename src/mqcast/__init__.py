@@ -10,7 +10,7 @@ from mqcast.version import __version__ as __version__
 if TYPE_CHECKING:
     from mqcast.data.panel import Panel, pack
     from mqcast.data.schema import Schema
-    from mqcast.evaluation import compare, evaluate, exceptions, implausible, volatility
+    from mqcast.evaluation import compare, evaluate, implausible, rank_revisions, volatility
     from mqcast.forecaster import Forecaster
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "SchemaError",
     "compare",
     "evaluate",
-    "exceptions",
     "implausible",
     "pack",
+    "rank_revisions",
     "volatility",
 ]
 
@@ -37,9 +37,10 @@ _MODULES = {
     "Schema": "mqcast.data.schema",
     "compare": "mqcast.evaluation",
     "evaluate": "mqcast.evaluation",
-    "exceptions": "mqcast.evaluation",
+    "exceptions": "mqcast.evaluation",  # deprecated
     "implausible": "mqcast.evaluation",
     "pack": "mqcast.data.panel",
+    "rank_revisions": "mqcast.evaluation",
     "volatility": "mqcast.evaluation",
 }
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from judged import random_frames, weeks
 
-from mqcast import Schema, compare, evaluate, exceptions, implausible, volatility
+from mqcast import Schema, compare, evaluate, implausible, rank_revisions, volatility
 from mqcast.errors import (
     ColumnTypeError,
     ConfigError,
@@ -156,7 +156,7 @@ def test_tables_that_are_read_already_say_the_same_as_their_frames(library: str)
             evaluate(models, known, by="horizon", slices=demand_deciles(known, 2)),
             compare(models, known, "other").losses,
             volatility(forecasts, known, resamples=5, weights="demand").summary,
-            exceptions(forecasts, known),
+            rank_revisions(forecasts, known),
             loss_by_lead(models, known),
             trade_off(models, known, resamples=5),
             implausible(models, known).counts,

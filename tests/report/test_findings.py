@@ -110,7 +110,7 @@ def test_one_item_one_cutoff_and_one_level_leave_parts_out():
     assert {reading.reading for reading in alone.excess} == {"one item: no interval"}
     assert alone.deciles is None
     once = findings_of(Sources.of({"good": one.filter(cutoff=one["cutoff"].min())}, world().actuals))
-    assert (once.process, once.leads, once.restless) == (None, None, ())
+    assert (once.process, once.leads, once.unstable) == (None, None, ())
     level = findings_of(Sources.of({"good": one.drop("q0.1", "q0.9")}, world().actuals))
     assert level.process is None
     assert level.levels == (0.5,)

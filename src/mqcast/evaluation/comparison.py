@@ -82,7 +82,7 @@ def compare(
     """Each model's quantile loss over the baseline's, overall and by slice; `horizons`: the first leads only.
 
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
-    have. Warns, once, of forecasts that cannot be meant: see `implausible`.
+    have. Warns once of implausible forecasts: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)

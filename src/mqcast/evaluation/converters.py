@@ -235,24 +235,24 @@ def _darts_levels(
     if name is None and static is not None:
         key = next((key for key in ("unique_id", "item_id", "id") if key in static.columns), None)
         name = None if key is None else as_text(pa.array([static[key].iloc[0]]))[0]
-    found: dict[str, dict[float, np.ndarray]] = {}
+    by_component: dict[str, dict[float, np.ndarray]] = {}
     for i, component in enumerate(components):
         if match := _OF_A_DARTS_LEVEL.fullmatch(component):
-            found.setdefault(match[1], {})[float(match[2])] = values[:, i, 0]
+            by_component.setdefault(match[1], {})[float(match[2])] = values[:, i, 0]
         elif values.shape[2] > 1:
             levels = (0.1, 0.5, 0.9) if quantiles is None else quantiles
-            found[component] = dict(zip(levels, np.quantile(values[:, i], levels, axis=1), strict=True))
+            by_component[component] = dict(zip(levels, np.quantile(values[:, i], levels, axis=1), strict=True))
         else:
-            found[component] = {0.5: values[:, i, 0]}
+            by_component[component] = {0.5: values[:, i, 0]}
     if quantiles is not None:
-        for component, levels in found.items():
+        for component, levels in by_component.items():
             if missing := [level for level in quantiles if level not in levels]:
                 has, remedy = _listed(map(str, levels)), "ask for others, or forecast with samples or these quantiles"
                 raise DataError(f"there is no level {missing[0]:g}, only {has}", remedy, series=name or component)
-            found[component] = {level: levels[level] for level in quantiles}
-    if len(found) == 1:
-        return [(name or next(iter(found)), next(iter(found.values())))]
-    return [(component if name is None else f"{name}/{component}", levels) for component, levels in found.items()]
+            by_component[component] = {level: levels[level] for level in quantiles}
+    if len(by_component) == 1:
+        return [(name or next(iter(by_component)), next(iter(by_component.values())))]
+    return [(one if name is None else f"{name}/{one}", levels) for one, levels in by_component.items()]
 
 
 def from_gluonts(

@@ -19,10 +19,10 @@ from mqcast.levels import percentile
 TOO_LARGE, NEGATIVE = "too large", "negative"
 REMEDY = "List them with mqcast.implausible(forecasts, actuals)."
 REMEDY_OF_LARGE = (
-    "Such values rule every mean: look at how the forecaster scales its target, and until that is put right compare "
-    "the median over the series (evaluate by the id)."
+    "Such values dominate every mean: check how the forecaster scales its target, and until that is fixed compare the "
+    "median over the series (evaluate by the id)."
 )
-REMEDY_OF_LEVELS = "Recalibrate these levels before anything is ordered by them."
+REMEDY_OF_LEVELS = "Recalibrate these levels before you order by them."
 
 
 def implausible(
@@ -35,9 +35,9 @@ def implausible(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> "Implausible":
-    """Which forecasts cannot be meant, the worst first; of one frame, or of {model: frame}. See `Implausible`.
+    """Implausible forecasts, the worst first; of one frame, or of {model: frame}. See `Implausible`.
 
-    actuals: all that was ever sold, as far as it is known. Forecasts of dates that are still to come are judged too.
+    actuals: all known demand. Forecasts of future dates are judged too.
     """
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
@@ -55,7 +55,7 @@ def _verdict(model: str, table: ForecastTable, sold: Sold, multiple: float) -> V
 
 @dataclass(frozen=True, eq=False)
 class Implausible:
-    """What `implausible` found; true if there is anything. `print` it for the same in words.
+    """What `implausible` returns; true if there is anything. `print` it for the same in words.
 
     rows       one row an implausible forecast, the worst first: id, cutoff, date, horizon, quantile (the worst level),
                forecast (its value), largest (the largest value ever sold), multiple (in size, of that), reason
@@ -73,7 +73,7 @@ class Implausible:
         return any(self.verdicts)
 
     def __str__(self) -> str:
-        return told(self.verdicts) or "No forecast is implausible."
+        return in_words(self.verdicts) or "No forecast is implausible."
 
     @property
     def rows(self) -> Any:
@@ -98,9 +98,9 @@ class Implausible:
     def coverage(self) -> Any:
         tables = []
         for one in self.verdicts:
-            found = [(each.level, each.coverage, each.rows) for each in one.levels]
+            levels = [(each.level, each.coverage, each.rows) for each in one.levels]
             kinds = {"quantile": pl.Float64, "coverage": pl.Float64, "forecasts": pl.Int64}
-            tables.append(self._named(one, pl.DataFrame(found, schema=kinds, orient="row")))
+            tables.append(self._named(one, pl.DataFrame(levels, schema=kinds, orient="row")))
         return self._frame_types.to_native(pl.concat(tables))
 
     @property
@@ -116,7 +116,7 @@ class Implausible:
 
 
 def worst_rows(one: Verdict, most: int | None = None) -> pl.DataFrame:
-    """The worst so many, or all."""
+    """The `most` worst, or all."""
     rows, names = one.rows[:most], one.forecasts.names
     reason = pl.Series(np.where(one.is_negative[:most].astype(bool), NEGATIVE, TOO_LARGE), dtype=pl.String)
     return pl.DataFrame(
@@ -149,46 +149,46 @@ def _counts(one: Verdict) -> pl.DataFrame:
 
 def warn_of(verdicts: Iterable[Verdict]) -> None:
     """One warning of all that is implausible, if anything is."""
-    if text := told(verdicts):
+    if text := in_words(verdicts):
         warn(text, ImplausibleForecastWarning)
 
 
-def told(verdicts: Iterable[Verdict]) -> str:
-    """What is implausible, in words, and what to do; nothing if nothing is."""
-    found = [one for one in verdicts if one]
-    return " ".join([*map(sentences, found), *remedies(found)])
+def in_words(verdicts: Iterable[Verdict]) -> str:
+    """What is implausible and what to do about it; an empty text if nothing is."""
+    bad = [one for one in verdicts if one]
+    return " ".join([*map(sentences, bad), *remedies(bad)])
 
 
 def remedies(verdicts: Iterable[Verdict]) -> list[str]:
-    found = list(verdicts)
-    texts = [REMEDY] if any(len(one.rows) or len(one.zeros) for one in found) else []
-    texts += [REMEDY_OF_LARGE] if any(one.num_large for one in found) else []
-    return texts + ([REMEDY_OF_LEVELS] if any(one.levels for one in found) else [])
+    verdicts = list(verdicts)
+    texts = [REMEDY] if any(len(one.rows) or len(one.zeros) for one in verdicts) else []
+    texts += [REMEDY_OF_LARGE] if any(one.num_large for one in verdicts) else []
+    return texts + ([REMEDY_OF_LEVELS] if any(one.levels for one in verdicts) else [])
 
 
 def sentences(one: Verdict) -> str:
-    """What is implausible of one model."""
-    large, rows, found = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
+    """What is implausible in one model's forecasts."""
+    large, rows, texts = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
     if large:
-        found.append(
+        texts.append(
             f"{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than {one.multiple:g} times "
             f"the largest value that their series ever had. {_worst(one, 0)}"
         )
     if large < len(one.rows):
-        found.append(
+        texts.append(
             f"{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, are negative, "
             f"though no actual ever was. {_worst(one, large)}"
         )
     if len(one.zeros):
         shown = ", ".join(quoted(one.forecasts.ids[i]) for i in one.zeros[:3])
-        found.append(
+        texts.append(
             f"{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
             f"{' …' if len(one.zeros) > 3 else '.'}"
         )
-    found += [
+    texts += [
         f"{each.coverage:.1%} of {each.rows:,} actuals are at or below {percentile(each.level)}." for each in one.levels
     ]
-    return (f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "") + " ".join(found)
+    return (f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "") + " ".join(texts)
 
 
 def _worst(one: Verdict, place: int) -> str:

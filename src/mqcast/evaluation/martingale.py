@@ -1,4 +1,4 @@
-"""Do forecasts move for good reason? Martingale diagnostics (Foster and others, 2021) of any forecaster's frame.
+"""Are revisions justified? Martingale diagnostics (Foster and others, 2021) of any forecaster's frame.
 
 For one target (a series and a date) let τ be the quantile that was announced first, at step 0. p_j is the chance that
 the forecast of step j gives to demand of at most τ; at the last step p_H is 1 if demand was at most τ, else 0. For one
@@ -46,8 +46,8 @@ TARGETS_AT_A_TIME = 2**12
 MOST_RESAMPLES = 1_000_000
 RESAMPLES_AT_A_TIME = 64
 INTERVAL = (2.5, 97.5)
-OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "turns"), ("mqc", "sqpc")
-MEANS = ("mqc", "sqpc", "turns")
+OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "direction_changes"), ("mqc", "sqpc")
+MEANS = ("mqc", "sqpc", "direction_changes")
 MANY_ZEROS = 0.1  # announced quantiles of 0, a share of the targets beyond which V says little
 NEGLIGIBLE = 0.0005  # excess volatility that is 0 to three digits, however sure
 SAME = "judge both on the same rows, with the same settings"
@@ -85,7 +85,7 @@ def volatility(
     weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)
@@ -181,13 +181,13 @@ class _Result:
 
 
 class Volatility:
-    """What `volatility` found.
+    """What `volatility` returns.
 
     process   level, step, lead, V, lo, hi, Q, U, targets: by step, from the first forecast (0) to the outcome (lead 0).
               U = V + (1 - 2 p_0)(p_j - p_0); V and U differ by the error of calibration.
     summary   level, excess (V at the outcome), lo, hi, reading, coverage (how often demand was at most τ), announced
               (the chance given to that at first), mqc and sqpc (mean size of a revision, in units and as a share of the
-              mean of both), turns (changes of direction a target), items, targets, announced_0 (share of targets whose
+              mean of both), direction_changes (per target), items, targets, announced_0 (share of targets whose
               announced quantile is 0), and the cases of CASES.
     """
 
@@ -294,14 +294,14 @@ class _Sums:
     def resampled(self, resamples: int, seed: int) -> np.ndarray:
         """(resamples, levels, steps): V of as many items, drawn with replacement; the same draws for every model."""
         num_items, draws = len(self.v), np.random.default_rng(seed)
-        v, weight, found = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
+        v, weight, means = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
         for begin in range(0, resamples, RESAMPLES_AT_A_TIME):
             size = min(RESAMPLES_AT_A_TIME, resamples - begin)
             drawn = draws.integers(0, num_items, (size, num_items)) + np.arange(size)[:, None] * num_items
             times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(float)
             with np.errstate(invalid="ignore", divide="ignore"):
-                found.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
-        return np.concatenate(found)
+                means.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
+        return np.concatenate(means)
 
 
 def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray, drop_zeros: bool) -> _Sums:
@@ -347,8 +347,9 @@ def revision_sizes(quantiles: np.ndarray, is_revision: np.ndarray) -> dict[str, 
     share = np.divide(2 * size, mean, where=mean > 0, out=np.zeros_like(size))
     index = np.maximum.accumulate(np.where(change != 0, np.arange(change.shape[-1]), 0), axis=-1)
     direction = np.sign(np.take_along_axis(change, index, axis=-1))  # of the last real change
-    turns = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
-    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "turns": turns.sum(axis=-1).astype(float)}
+    reversals = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
+    changes = reversals.sum(axis=-1).astype(float)
+    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "direction_changes": changes}
 
 
 def _process_rows(result: _Result) -> list[dict[str, Any]]:
@@ -386,7 +387,7 @@ def _reading(result: _Result, i: int, lo: float, hi: float) -> str:
     if not result.has_interval:
         return "one item: no interval"
     if abs(result.excess[i]) < NEGLIGIBLE or lo <= 0 <= hi:
-        return "not told from 0"
+        return "not significant"
     return "over-reaction" if lo > 0 else "under-reaction"
 
 
@@ -404,12 +405,12 @@ def _reduction_rows(mine: _Result, theirs: _Result) -> list[dict[str, Any]]:
     their_lo, their_hi = theirs.interval(theirs.resampled[..., -1])
     rows = []
     for i, level in enumerate(mine.levels):
-        told = bool(their_lo[i] > 0 or their_hi[i] < 0)
+        is_significant = bool(their_lo[i] > 0 or their_hi[i] < 0)
         size = float(np.abs(mine.excess[i]) - np.abs(theirs.excess[i]))
         rows.append(
             {"slice": mine.slice, "level": level, "excess": mine.excess[i], "baseline_excess": theirs.excess[i]}
             | {
-                name: value if told else None
+                name: value if is_significant else None
                 for name, value in (("reduction", reduction[i]), ("lo", lo[i]), ("hi", hi[i]))
             }
             | {"difference": size, "difference_lo": difference[0, i], "difference_hi": difference[1, i]}

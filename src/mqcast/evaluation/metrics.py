@@ -54,7 +54,7 @@ def evaluate(
     wape, bias, mase, sql   of the median: Σ |error| / Σ |y|; mean of forecast - actual; mean of |error|, and (sql) of
                             2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
     by, chosen = names_of("by", by), flattened(slices)
     if season is not None:

@@ -48,10 +48,10 @@ class Slice:
     rows: Callable[[ForecastTable], np.ndarray]
 
     def of(self, forecasts: ForecastTable) -> np.ndarray:
-        found = np.asarray(self.rows(forecasts))
-        if found.shape != (forecasts.num_rows,) or found.dtype != bool:
-            raise ConfigError(f"slice {self.name!r} gave {found.dtype} {found.shape}; give true or false a row")
-        return found
+        rows = np.asarray(self.rows(forecasts))
+        if rows.shape != (forecasts.num_rows,) or rows.dtype != bool:
+            raise ConfigError(f"slice {self.name!r} gave {rows.dtype} {rows.shape}; give true or false a row")
+        return rows
 
 
 Slices = Slice | Iterable["Slices"]
@@ -65,11 +65,11 @@ def flattened(slices: "Slices | None") -> list[Slice]:
         return [slices]
     if isinstance(slices, str) or not isinstance(slices, Iterable):
         raise ConfigError(f"slices has {slices!r}; give what the functions of mqcast.evaluation.slices return")
-    found = [one for part in slices for one in flattened(part)]
-    for i, one in enumerate(found):
-        if one.name in [OVERALL, *(other.name for other in found[:i])]:
+    flat = [one for part in slices for one in flattened(part)]
+    for i, one in enumerate(flat):
+        if one.name in [OVERALL, *(other.name for other in flat[:i])]:
             raise ConfigError(f"two slices are named {one.name!r}; give one another name")
-    return found
+    return flat
 
 
 def peaks(events: Any, columns: Sequence[str] | None = None, *, time: str | None = None) -> list[Slice]:
@@ -126,11 +126,11 @@ def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
     ids, item = ids_of(table[called.id], called.id, "the promotions")
     times, clock = times_of({called.time: table[called.time]}, "the promotions")
     time = times[called.time]
-    order, found = sorting(ids, item, time, "the promotions"), []
+    order, slices = sorting(ids, item, time, "the promotions"), []
     for name in columns:
         flag = (np.nan_to_num(numbers_of(table[name], name, "the promotions")) != 0)[order]
-        found.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
-    return found
+        slices.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
+    return slices
 
 
 def new_items(actuals: Any, periods: int, *, name: str | None = None, **names: Any) -> Slice:
@@ -196,12 +196,12 @@ def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
     table = columns_of(static, [names.id, column], "the static table")
     texts, codes = text_ids(table[column], column, "the static table")
     ids, item = ids_of(table[names.id], names.id, "the static table")
-    found: dict[str, str] = {}
+    value_of: dict[str, str] = {}
     for i, code in zip(item, codes, strict=True):
         value = "(missing)" if code < 0 or texts[code] is None else str(texts[code])
-        if found.setdefault(ids[i], value) != value:
+        if value_of.setdefault(ids[i], value) != value:
             raise DataError("two values for one item", "keep one row an item", column=column, series=ids[i])
-    return found
+    return value_of
 
 
 def _on(dates: np.ndarray) -> Callable[[ForecastTable], np.ndarray]:
@@ -234,8 +234,8 @@ def _among(keyed: Keyed) -> Callable[[ForecastTable], np.ndarray]:
     def rows(forecasts: ForecastTable) -> np.ndarray:
         same_clock(forecasts.clock, keyed.clock, "the forecasts", "the promotions")
         begins = forecasts.begins
-        found = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
-        return found[forecasts.trajectory]
+        is_promoted = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
+        return is_promoted[forecasts.trajectory]
 
     return rows
 
@@ -250,8 +250,8 @@ def _event_dates(events: Any, columns: Sequence[str] | None, time: str | None) -
     columns = [columns] if isinstance(columns, str) else list(columns)
     table = columns_of(events, [time, *columns], "the event table")
     times = times_of({time: table[time]}, "the event table")[0][time]
-    found = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
-    return {name: distinct(times[flag]) for name, flag in found.items()}
+    flags = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
+    return {name: distinct(times[flag]) for name, flag in flags.items()}
 
 
 def _has(events: Mapping, name: str) -> bool:
@@ -265,10 +265,10 @@ def _times(dates: Any, name: str) -> np.ndarray:
     listed = [dates] if isinstance(dates, str) or not isinstance(dates, Iterable) else list(dates)
     try:
         plain = [date.replace(tzinfo=None) if isinstance(date, dt.datetime) else date for date in listed]
-        found = np.array([np.datetime64(date) for date in plain], "M8[us]")
-        if np.isnat(found).any():
+        times = np.array([np.datetime64(date) for date in plain], "M8[us]")
+        if np.isnat(times).any():
             raise ValueError
-        return distinct(found.astype(np.int64))
+        return distinct(times.astype(np.int64))
     except (TypeError, ValueError):
         shown = ", ".join(str(date) for date in listed[:3])
         raise ConfigError(f"event {name!r}: {shown} … are no dates; give dates such as '2024-11-29'") from None

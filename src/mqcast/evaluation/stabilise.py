@@ -134,9 +134,9 @@ def trade_off(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> Any:
-    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns.
+    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, direction_changes.
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
     if not isinstance(forecasts, Mapping) or not forecasts:
         raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
@@ -151,7 +151,7 @@ def trade_off(
         metrics = accuracy({name: scored[name]}, observed).row(0, named=True)
         for row in volatility_of(table, observed, settings).polars_summary.iter_rows(named=True):
             loss = metrics[f"qrisk_pooled_{quantile_column(row['level'])}"]
-            kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
+            kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "direction_changes")}
             rows.append({"name": name, "level": row["level"], "loss": loss} | kept)
     relative = (pl.col("loss") / pl.first("loss").over("level")).alias("relative")
     columns = ("name", "level", "loss", "relative")

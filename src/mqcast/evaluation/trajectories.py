@@ -173,10 +173,10 @@ class Chances:
         assert callable(self.cdf)
         values = np.full(self.forecasts.num_rows, np.nan)
         values[part.row] = tau[:, None]
-        found = np.asarray(self.cdf(self.forecasts.frame, self.forecasts.to_frame(values)), float)
-        if found.shape != (self.forecasts.size,):
-            raise ConfigError(f"cdf gave shape {found.shape} for {self.forecasts.size} rows; give one chance a row")
-        chance = self.forecasts.from_frame(found)[part.row]
+        chances = np.asarray(self.cdf(self.forecasts.frame, self.forecasts.to_frame(values)), float)
+        if chances.shape != (self.forecasts.size,):
+            raise ConfigError(f"cdf gave shape {chances.shape} for {self.forecasts.size} rows; give one chance a row")
+        chance = self.forecasts.from_frame(chances)[part.row]
         if not ((chance >= -1e-9) & (chance <= 1 + 1e-9)).all():
             raise ConfigError("cdf gave a value that is no probability; give numbers from 0 to 1")
         return chance
@@ -190,9 +190,9 @@ def negative_share(actual: np.ndarray) -> float:
 def levels_of(levels: float | Sequence[float]) -> tuple[float, ...]:
     """Levels, however they are given."""
     try:
-        found = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, float)))
+        checked = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, float)))
     except (TypeError, ValueError):
-        found = ()
-    if not found or any(not 0 < level < 1 for level in found) or len(set(found)) < len(found):
+        checked = ()
+    if not checked or any(not 0 < level < 1 for level in checked) or len(set(checked)) < len(checked):
         raise ConfigError(f"levels is {levels!r}; give different numbers between 0 and 1, such as (0.5, 0.9)")
-    return found
+    return checked

@@ -25,7 +25,7 @@ MOST_ITEMS, MOST_BYTES = 150, 2_000_000
 MOST_EXPLAINED, MOST_ATTENTION_BYTES = 12, 600_000
 MOST_LEVELS, MOST_NUMBERS, MOST_HISTORY, MOST_NAME = 5, 12_000, 260, 200
 LEAST_WEIGHT = 0.005
-WORST, RESTLESS, AT_RANDOM, IMPLAUSIBLE = "largest loss", "most movement in vain", "at random", "implausible"
+WORST, UNSTABLE, AT_RANDOM, IMPLAUSIBLE = "largest loss", "most unexplained revisions", "at random", "implausible"
 MOST_IMPLAUSIBLE = 20  # items
 
 
@@ -87,26 +87,26 @@ def _chosen(sources: Sources, findings: Findings, seed: int) -> dict[str, str]:
     lists = [
         [(id, IMPLAUSIBLE) for id in list(_limits(findings))[:MOST_IMPLAUSIBLE]],
         [(one.id, WORST) for one in findings.worst],
-        [(one.id, RESTLESS) for one in findings.restless],
+        [(one.id, UNSTABLE) for one in findings.unstable],
         [(sources.ids[i], AT_RANDOM) for i in drawn],
     ]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for place in range(max(map(len, lists))):
         for ranked in lists:
-            if place < len(ranked) and len(found) < MOST_ITEMS:
-                found.setdefault(*ranked[place])
-    return found
+            if place < len(ranked) and len(reasons) < MOST_ITEMS:
+                reasons.setdefault(*ranked[place])
+    return reasons
 
 
 def _limits(findings: Findings) -> dict[str, float]:
     """Items with implausible forecasts, the worst of each model first, and where implausible begins."""
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for one in findings.implausible.verdicts:
         items, first = np.unique(one.forecasts.item[one.rows], return_index=True)
         for place in np.argsort(first):
             limit = one.multiple * one.measure[first[place]]
-            found.setdefault(one.forecasts.ids[items[place]], float(limit) if np.isfinite(limit) else 0.0)
-    return found
+            limits.setdefault(one.forecasts.ids[items[place]], float(limit) if np.isfinite(limit) else 0.0)
+    return limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,25 +192,25 @@ def _numbers(values: np.ndarray) -> list[float | None]:
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = np.where(values == 0, 0, 3 - np.floor(np.log10(np.abs(values))))
         scale = 10.0 ** np.clip(np.nan_to_num(digits), -300, 300)
-        found = np.round(values * scale) / scale
-    return [None if value != value else int(value) if value == int(value) else value for value in found.tolist()]
+        rounded = np.round(values * scale) / scale
+    return [None if value != value else int(value) if value == int(value) else value for value in rounded.tolist()]
 
 
 def _promotions(part: Sources) -> dict[str, list[tuple[int, list[Any]]]]:
     """Id → the place of a flag, and its dates."""
     if part.promotions is None:
         return {}
-    found: dict[str, list[tuple[int, list[Any]]]] = {}
+    promoted: dict[str, list[tuple[int, list[Any]]]] = {}
     for i, name in enumerate(part.promotions.columns[2:]):
         for (id,), days in part.promotions.filter(pl.col(name)).partition_by("unique_id", as_dict=True).items():
-            found.setdefault(str(id), []).append((i, days["ds"].to_list()))
-    return found
+            promoted.setdefault(str(id), []).append((i, days["ds"].to_list()))
+    return promoted
 
 
 def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinned) -> dict[str, str]:
     """Id → weights of each model that can tell, as JSON; the latest cutoffs, as many as the bytes allow."""
     models = {i: sources.trained[model].explain for i, model in enumerate(sources.models) if model in sources.trained}
-    found: dict[str, dict[str, Any]] = {}
+    by_item: dict[str, dict[str, Any]] = {}
     for i, explain in models.items():
         if explain is None:
             continue
@@ -220,9 +220,9 @@ def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinne
         wanted = (pl.col("weight") >= LEAST_WEIGHT) & pl.col("cutoff").is_in(list(thinned.cutoffs))
         weights = weights.filter(wanted).rename({weights.columns[0]: "unique_id"})
         for (id,), part in weights.partition_by("unique_id", as_dict=True).items():
-            found.setdefault(str(id), {})[str(i)] = _weights(part, dates)
+            by_item.setdefault(str(id), {})[str(i)] = _weights(part, dates)
     texts, size = {}, 0
-    for id, of_models in found.items():
+    for id, of_models in by_item.items():
         text = json.dumps(of_models, separators=(",", ":"))
         if size + len(text) <= MOST_ATTENTION_BYTES:
             texts[id], size = text, size + len(text)
@@ -231,10 +231,10 @@ def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinne
 
 def _weights(part: pl.DataFrame, dates: _Dates) -> dict[str, Any]:
     """Cutoff → block → horizon → date, weight, date, weight … for the latest cutoffs."""
-    latest, found = set(part["cutoff"].unique().sort(descending=True).head(14).to_list()), {}
+    latest, by_cutoff = set(part["cutoff"].unique().sort(descending=True).head(14).to_list()), {}
     columns = part.select("cutoff", "block", "horizon", "looked_at", "weight").sort("cutoff", "horizon", "looked_at")
     for cutoff, block, horizon, looked_at, weight in columns.iter_rows():
         if cutoff in latest and looked_at in dates.place:
-            of_cutoff = found.setdefault(str(dates.place[cutoff]), {}).setdefault(block, {})
+            of_cutoff = by_cutoff.setdefault(str(dates.place[cutoff]), {}).setdefault(block, {})
             of_cutoff.setdefault(str(horizon), []).extend((dates.place[looked_at], round(1000 * weight)))
-    return found
+    return by_cutoff

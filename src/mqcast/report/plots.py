@@ -117,8 +117,8 @@ class Plots:
     # -- of the network ------------------------------------------------------------------------------------------------
 
     def encodings(self, model: str | None = None) -> go.Figure:
-        found = self._trained(model).encodings
-        return encodings_figure(self._there(found, "a network that learns positions (mqt …)"), self.sources.events)
+        encodings = self._trained(model).encodings
+        return encodings_figure(self._there(encodings, "a network that learns positions (mqt …)"), self.sources.events)
 
     def learning_curve(self) -> go.Figure:
         return learning_curve({name: list(one.metrics) for name, one in self.sources.trained.items()})
@@ -128,10 +128,10 @@ class Plots:
     def _bounded(self, figure: go.Figure) -> go.Figure:
         return bounded(figure, self.findings.suspicious)
 
-    def _there(self, found: pl.DataFrame | None, needs: str) -> pl.DataFrame:
-        if found is None:
+    def _there(self, table: pl.DataFrame | None, needs: str) -> pl.DataFrame:
+        if table is None:
             raise ConfigError(f"there is nothing to draw: it needs {needs}")
-        return found
+        return table
 
     def _model(self, model: str | None) -> str:
         if model is not None and model not in self.sources.models:
@@ -149,10 +149,10 @@ class Plots:
         if explain is None:
             raise ConfigError(f"{self._model(model)} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         weights = explain([str(id)])
-        found = weights if weights.is_empty() else weights.filter(pl.col("cutoff") == cutoff)
-        if found.is_empty():
+        at_cutoff = weights if weights.is_empty() else weights.filter(pl.col("cutoff") == cutoff)
+        if at_cutoff.is_empty():
             raise ConfigError(f"the network that forecast {str(id)!r} from {cutoff} is not kept; give a later cutoff")
-        return found
+        return at_cutoff
 
     def _item(self, id: Any) -> Sources:
         if str(id) not in self.sources.ids:

@@ -72,19 +72,19 @@ class Calendar:
     @cached_property
     def events(self) -> dict[str, list[Any]]:
         """Holidays and events that all series share → their dates."""
-        schema, table, found = self.panel.schema, self.frames.events, {}
+        schema, table, events = self.panel.schema, self.frames.events, {}
         if table is not None:
             for name in schema.numbers("events"):
-                found[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
+                events[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
             for name in schema.categories("events"):
                 for (value,), part in table.filter(pl.col(name) != UNSEEN).group_by(name, maintain_order=True):
-                    found[f"{name}: {value}"] = part[schema.time].sort().to_list()
+                    events[f"{name}: {value}"] = part[schema.time].sort().to_list()
         if self.panel.calendar.holidays:
             dates = self.frames.rows[schema.time].unique().sort().to_list()
             flags = self.panel.calendar.flags(np.array([as_time(date, self.panel.axis) for date in dates]))
             for i, (region, name) in enumerate(self.panel.calendar.holidays):
-                found[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]
-        return {name: dates for name, dates in found.items() if dates}
+                events[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]
+        return {name: dates for name, dates in events.items() if dates}
 
 
 @dataclass(frozen=True, eq=False)

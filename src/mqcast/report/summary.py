@@ -13,7 +13,7 @@ from mqcast.evaluation.comparison import losses_by_lead
 from mqcast.evaluation.implausible_forecasts import Implausible, implausible
 from mqcast.evaluation.martingale import Settings, volatility_of
 from mqcast.evaluation.metrics import LossSums, Scored, accuracy, scored_models
-from mqcast.evaluation.ranking import exceptions
+from mqcast.evaluation.ranking import rank_revisions
 from mqcast.evaluation.slices import OVERALL, demand_deciles
 from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
@@ -43,7 +43,7 @@ class Excess:
     lo: float | None
     hi: float | None
     reading: str
-    turns: float | None
+    direction_changes: float | None
     targets: int
 
 
@@ -102,7 +102,7 @@ class Findings:
     calibration: pl.DataFrame
     widths: pl.DataFrame
     worst: tuple[Listed, ...]
-    restless: tuple[Listed, ...]
+    unstable: tuple[Listed, ...]
     data: Summary | None
     implausible: Implausible
 
@@ -140,7 +140,7 @@ def findings_of(sources: Sources, seed: int = 0) -> Findings:
         calibration=_calibration(sources, scores),
         widths=_widths(slices.filter(slice=OVERALL)),
         worst=_worst(sources, sums),
-        restless=_restless(part),
+        unstable=_unstable(part),
         data=None if sources.calendar is None else summarise(sources.calendar.panel),
         implausible=implausible(sources.rows, sources.observed),
     )
@@ -218,7 +218,7 @@ def _volatility(part: Sources, seed: int) -> tuple[tuple[Excess, ...], pl.DataFr
         except (DataError, ConfigError):  # one forecast a target, or demand that no gamma fits
             return (), None
         processes.append(judged.polars_process.with_columns(model=pl.lit(model)))
-        columns = ("level", "excess", "lo", "hi", "reading", "turns", "targets")
+        columns = ("level", "excess", "lo", "hi", "reading", "direction_changes", "targets")
         excess += [Excess(model, **row) for row in judged.polars_summary.select(columns).iter_rows(named=True)]
     return tuple(excess), pl.concat(processes, how="diagonal_relaxed")
 
@@ -252,11 +252,11 @@ def _worst(sources: Sources, items: pl.DataFrame) -> tuple[Listed, ...]:
     return tuple(Listed(*row) for row in listed.iter_rows())
 
 
-def _restless(part: Sources) -> tuple[Listed, ...]:
+def _unstable(part: Sources) -> tuple[Listed, ...]:
     """The items whose forecasts moved most without cause: mean excess volatility; and back and forth, in units."""
     level = 0.5 if 0.5 in part.levels else part.levels[-1]
     try:
-        ranked = exceptions(part.first, part.observed, level, LISTED, per="item")
+        ranked = rank_revisions(part.first, part.observed, level, LISTED, per="item")
     except (DataError, ConfigError):  # one forecast a target, or one level
         return ()
     moved = ranked.filter(pl.col("excess") > 0).select(part.first.names.id, "excess", "back_and_forth")

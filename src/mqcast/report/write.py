@@ -93,7 +93,7 @@ def _text_of(sources: Sources, findings: Findings, title: str, notes: tuple[str,
 
 def provenance(seed: int) -> dict[str, str]:
     """Versions, the commit of a checkout, the command, the time."""
-    found = {
+    facts = {
         "mqcast": __version__,
         "commit": git("rev-parse", "HEAD"),
         "command": _command(),
@@ -101,7 +101,7 @@ def provenance(seed: int) -> dict[str, str]:
         "python": platform.python_version(),
         "made at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _command() -> str:
