@@ -1,4 +1,5 @@
-"""Judging forecasts, whoever made them: frames in, tables out; no torch."""
+"""Judging any forecaster's frames: frames in, tables out; no torch."""
+# pyright: strict
 
 from typing import TYPE_CHECKING
 

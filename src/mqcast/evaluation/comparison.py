@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import whole_number
 from mqcast.data.frame_types import FrameTypes
@@ -15,7 +16,7 @@ from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.metrics import Scored, ratio, scored_models
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import actuals_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import ActualsTable, Missing, Names, actuals_of, common_rows
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
@@ -26,7 +27,7 @@ Rows = Literal["same", "common"]
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Generic[IntoDataFrameT]):
     """Models beside a baseline.
 
     losses   dimension, model, level, loss, relative (1 is the baseline), best
@@ -38,11 +39,11 @@ class Comparison:
     _frame_types: FrameTypes
 
     @property
-    def losses(self) -> Any:
+    def losses(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self._losses)
 
     @property
-    def table(self) -> Any:
+    def table(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self._wide(pl.col("relative")))
 
     def to_markdown(self) -> str:
@@ -65,8 +66,8 @@ class Comparison:
 
 
 def compare(
-    forecasts: Mapping[str, Any],
-    actuals: Any,
+    forecasts: Models[IntoDataFrameT],
+    actuals: Actuals,
     baseline: str,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
@@ -78,7 +79,7 @@ def compare(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Comparison:
+) -> Comparison[IntoDataFrameT]:
     """Each model's quantile loss over the baseline's, overall and by slice; `horizons`: the first leads only.
 
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
@@ -145,8 +146,8 @@ def on_common_rows(scored: dict[str, Scored], rows: Rows = "same") -> dict[str, 
 
 
 def loss_by_lead(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
     leads: Leads = "auto",
@@ -155,7 +156,7 @@ def loss_by_lead(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """The mean quantile loss at each lead as the target date approaches, and `centred`: less its mean over the leads.
 
     Every lead is averaged over the same targets where that is possible (see `leads` of `volatility`).

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
 from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
-from mqcast.evaluation.reading import actuals_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
 from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
 from mqcast.levels import percentile
 
@@ -26,15 +27,15 @@ REMEDY_OF_LEVELS = "Recalibrate these levels before you order by them."
 
 
 def implausible(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     multiple: float = MULTIPLE,
     *,
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> "Implausible":
+) -> "Implausible[IntoDataFrameT]":
     """Implausible forecasts, the worst first; of one frame, or of {model: frame}. See `Implausible`.
 
     actuals: all known demand. Forecasts of future dates are judged too.
@@ -54,7 +55,7 @@ def _verdict(model: str, table: ForecastTable, sold: Sold, multiple: float) -> V
 
 
 @dataclass(frozen=True, eq=False)
-class Implausible:
+class Implausible(Generic[IntoDataFrameT]):
     """What `implausible` returns; true if there is anything. `print` it for the same in words.
 
     rows       one row an implausible forecast, the worst first: id, cutoff, date, horizon, quantile (the worst level),
@@ -76,18 +77,18 @@ class Implausible:
         return in_words(self.verdicts) or "No forecast is implausible."
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> IntoDataFrameT:
         table = pl.concat([self._named(one, worst_rows(one)) for one in self.verdicts])
         return self._frame_types.to_native(
             table.sort("multiple", descending=True, nulls_last=True, maintain_order=True), self._id
         )
 
     @property
-    def counts(self) -> Any:
+    def counts(self) -> IntoDataFrameT:
         return self._frame_types.to_native(pl.concat([self._named(one, _counts(one)) for one in self.verdicts]))
 
     @property
-    def all_zero(self) -> Any:
+    def all_zero(self) -> IntoDataFrameT:
         tables = []
         for one in self.verdicts:
             ids = pl.Series(one.forecasts.ids, dtype=pl.String).gather(one.zeros)
@@ -95,7 +96,7 @@ class Implausible:
         return self._frame_types.to_native(pl.concat(tables), self._id)
 
     @property
-    def coverage(self) -> Any:
+    def coverage(self) -> IntoDataFrameT:
         tables = []
         for one in self.verdicts:
             levels = [(each.level, each.coverage, each.rows) for each in one.levels]

@@ -12,12 +12,13 @@ go on in their direction, it under-reacts. Closer to zero is better, not lower.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import whole_number
 from mqcast.data.frame_types import FrameTypes
@@ -27,7 +28,7 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import actuals_table, forecast_table
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
 from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import (
@@ -40,7 +41,7 @@ from mqcast.evaluation.trajectories import (
     negative_share,
     trajectories_of,
 )
-from mqcast.evaluation.weights import weights_of
+from mqcast.evaluation.weights import Weights, weights_of
 
 TARGETS_AT_A_TIME = 2**12
 MOST_RESAMPLES = 1_000_000
@@ -55,11 +56,11 @@ Zeros = Literal["keep", "drop"]
 
 
 def volatility(
-    revisions: Any,
-    actuals: Any,
+    revisions: Forecasts[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     cdf: Cdf = "gamma",
-    weights: Literal["demand", "realised"] | Mapping[Any, float] | Any | None = None,
+    weights: Weights = None,
     resamples: int = 1000,
     seed: int = 0,
     *,
@@ -71,7 +72,7 @@ def volatility(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> "Volatility":
+) -> "Volatility[IntoDataFrameT]":
     """The process V of each level, averaged over targets, with 95 % intervals from resampled items.
 
     revisions: a forecast frame with several cutoffs for each target date. actuals: a frame of ids, dates and demand.
@@ -101,7 +102,7 @@ class Settings:
 
     levels: tuple[float, ...]
     cdf: Cdf = "gamma"
-    weights: Any = None
+    weights: Weights = None
     resamples: int = 1000
     seed: int = 0
     leads: Leads = "auto"
@@ -122,7 +123,7 @@ class Settings:
 
 def volatility_of(
     table: ForecastTable, observed: ActualsTable, settings: Settings, slices: Sequence[Slice] = ()
-) -> "Volatility":
+) -> "Volatility[Any]":
     """`volatility` of tables, without its warning."""
     results = []
     for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in slices)]:
@@ -180,7 +181,7 @@ class _Result:
         return self.process["V"][:, -1]
 
 
-class Volatility:
+class Volatility(Generic[IntoDataFrameT]):
     """What `volatility` returns.
 
     process   level, step, lead, V, lo, hi, Q, U, targets: by step, from the first forecast (0) to the outcome (lead 0).
@@ -195,11 +196,11 @@ class Volatility:
         self._results, self._settings, self._has_slices, self._frame_types = results, settings, has_slices, frame_types
 
     @property
-    def process(self) -> Any:
+    def process(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self.polars_process)
 
     @property
-    def summary(self) -> Any:
+    def summary(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self.polars_summary)
 
     @property
@@ -210,7 +211,7 @@ class Volatility:
     def polars_summary(self) -> pl.DataFrame:
         return self._table([row for result in self._results for row in _summary_rows(result)])
 
-    def reduction(self, baseline: "Volatility") -> Any:
+    def reduction(self, baseline: "Volatility[Any]") -> IntoDataFrameT:
         """How much nearer to 0 than the baseline: 1 - |excess| / |baseline's|, with a paired 95 % interval.
 
         It is null where the baseline's own interval covers 0: there is nothing to reduce. `difference`, of the absolute

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import names_of, whole_number
 from mqcast.data.frequency import season_of
@@ -15,7 +16,7 @@ from mqcast.errors import ConfigError, MissingColumnError
 from mqcast.evaluation.columns import columns_of, distinct, places
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import Crossing, actuals_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Crossing, Forecasts, Models, actuals_table, forecast_tables
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, attribute, flattened
 from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of, crossings
 from mqcast.levels import pinball, quantile_column
@@ -23,8 +24,8 @@ from mqcast.settings import nearest
 
 
 def evaluate(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     by: str | Sequence[str] = (),
     *,
     slices: Slices | None = None,
@@ -36,7 +37,7 @@ def evaluate(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """One row a group, one column a metric, in the library of the forecasts' own frame.
 
     forecasts: a forecast frame or {model: frame}; tables of `read_forecasts` and `read_actuals` save reading again.

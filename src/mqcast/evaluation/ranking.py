@@ -1,17 +1,18 @@
 """The forecasts with the most unexplained revisions: a ranked list for a planner."""
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import number, whole_number
 from mqcast.data.schema import Schema, refuse_taken
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
-from mqcast.evaluation.reading import actuals_table, forecast_table
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
 from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, negative_share, trajectories_of
 
@@ -25,8 +26,8 @@ RANKINGS = {"excess": "excess", "units": "back_and_forth"}
 
 
 def rank_revisions(
-    revisions: Any,
-    actuals: Any = None,
+    revisions: Forecasts[IntoDataFrameT],
+    actuals: Actuals | None = None,
     level: float = 0.5,
     top: int | None = 50,
     *,
@@ -38,7 +39,7 @@ def rank_revisions(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """Items and target dates whose forecasts were revised most and came back to where they were, the worst first.
 
     Without actuals, or for future dates, a target is judged by the forecasts made so far.

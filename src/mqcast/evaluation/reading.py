@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -44,13 +44,13 @@ from mqcast.evaluation.tables import SAME_LEVEL, ActualsTable, ForecastTable, Na
 from mqcast.levels import level_of
 
 Crossing = Literal["allow", "raise"]
-ParquetPath: TypeAlias = str | Path
-Forecasts: TypeAlias = IntoDataFrameT | ForecastTable | ParquetPath
-Models: TypeAlias = Mapping[str, IntoDataFrameT | ForecastTable | ParquetPath]
-Actuals: TypeAlias = IntoDataFrame | ActualsTable | ParquetPath
+Read: TypeAlias = pl.LazyFrame | str | Path  # read into a polars frame
+Forecasts: TypeAlias = IntoDataFrameT | ForecastTable | Read
+Models: TypeAlias = Mapping[str, IntoDataFrameT | ForecastTable | Read]
+Actuals: TypeAlias = IntoDataFrame | ActualsTable | Read
 
 
-def forecast_table(forecasts: Any, names: Names, crossing: Crossing = "allow") -> ForecastTable:
+def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
     """The table of a frame; a table is returned as it is."""
     one_of("crossing", crossing, Crossing)
     if isinstance(forecasts, ForecastTable):
@@ -63,7 +63,9 @@ def forecast_table(forecasts: Any, names: Names, crossing: Crossing = "allow") -
     return table
 
 
-def forecast_tables(forecasts: Any, names: Names, crossing: Crossing = "allow") -> dict[str, ForecastTable]:
+def forecast_tables(
+    forecasts: Forecasts[IntoDataFrame] | Models[IntoDataFrame], names: Names, crossing: Crossing = "allow"
+) -> dict[str, ForecastTable]:
     """The tables of {model: frame}; one frame alone has no name."""
     models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
     if not models:
@@ -71,7 +73,7 @@ def forecast_tables(forecasts: Any, names: Names, crossing: Crossing = "allow") 
     return {model: forecast_table(frame, names, crossing) for model, frame in models.items()}
 
 
-def actuals_table(actuals: Any, names: Names) -> ActualsTable:
+def actuals_table(actuals: Actuals, names: Names) -> ActualsTable:
     """The table of a frame; a table is returned as it is."""
     if not isinstance(actuals, ActualsTable):
         return read_actuals(actuals, names)
@@ -86,7 +88,9 @@ def _refuse_other_names(names: Names, own: Names, roles: Sequence[str]) -> None:
             raise ConfigError(f"{role} is {asked!r}, but the table was read with {known!r}; leave {role}= out")
 
 
-def read_forecasts(frame: Any, names: Names | None = None, *, what: str = "the forecasts") -> ForecastTable:
+def read_forecasts(
+    frame: IntoDataFrame | Read, names: Names | None = None, *, what: str = "the forecasts"
+) -> ForecastTable:
     """Check a forecast frame and sort it."""
     names = names or Names()
     source = open_source(frame, what)
@@ -122,7 +126,7 @@ def read_forecasts(frame: Any, names: Names | None = None, *, what: str = "the f
     return table
 
 
-def read_actuals(frame: Any, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
+def read_actuals(frame: IntoDataFrame | Read, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
     """Check a frame of demand and sort it; missing values are NaN."""
     names = names or Names()
     columns = columns_of(frame, [names.id, names.time, names.target], what)

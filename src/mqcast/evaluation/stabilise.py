@@ -12,6 +12,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
@@ -20,7 +21,7 @@ from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.martingale import Settings, volatility_of
 from mqcast.evaluation.metrics import accuracy, scored_models
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import actuals_table, forecast_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_table, forecast_tables
 from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
 from mqcast.levels import pinball, quantile_column
@@ -29,13 +30,13 @@ LARGEST_GAIN = 2.0
 
 
 def ensemble(
-    revisions: Any,
+    revisions: Forecasts[IntoDataFrameT],
     over: int = 4,
     *,
     id: str | None = None,
     time: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """The frame with each quantile replaced by the mean of the last `over` forecasts of its target, itself included.
 
     Targets with fewer earlier forecasts take those there are. No later forecast is used.
@@ -66,8 +67,8 @@ class MartingaleFilter:
     @classmethod
     def fit(
         cls,
-        revisions: Any,
-        actuals: Any,
+        revisions: Forecasts[IntoDataFrame],
+        actuals: Actuals,
         *,
         missing: Missing = "raise",
         id: str | None = None,
@@ -104,8 +105,13 @@ class MartingaleFilter:
         )
 
     def apply(
-        self, revisions: Any, *, id: str | None = None, time: str | None = None, schema: Schema | None = None
-    ) -> Any:
+        self,
+        revisions: Forecasts[IntoDataFrameT],
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        schema: Schema | None = None,
+    ) -> IntoDataFrameT:
         """The frame with filtered quantiles, sorted within a row. No later forecast is used."""
         rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
         if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
@@ -120,8 +126,8 @@ class MartingaleFilter:
 
 
 def trade_off(
-    forecasts: Mapping[str, Any],
-    actuals: Any,
+    forecasts: Models[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
     cdf: Cdf = "gamma",
@@ -133,7 +139,7 @@ def trade_off(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, direction_changes.
 
     Warns once of implausible forecasts: see `implausible`.

@@ -1,17 +1,22 @@
 """How much each target counts: all alike, by demand known before, by demand realised, or as the user says."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from narwhals.typing import IntoDataFrame
 
 from mqcast.errors import ConfigError, DataError, DuplicateRowsError, SeriesLeftOutWarning, warn
 from mqcast.evaluation.columns import columns_of, ids_of, numbers_of
 from mqcast.evaluation.tables import ActualsTable, ForecastTable
 from mqcast.evaluation.trajectories import Trajectories
 
+Weights: TypeAlias = Literal["demand", "realised"] | Mapping[Any, float] | IntoDataFrame | None
 
-def weights_of(weights: Any, forecasts: ForecastTable, paths: Trajectories, actuals: ActualsTable) -> np.ndarray | None:
+
+def weights_of(
+    weights: Weights, forecasts: ForecastTable, paths: Trajectories, actuals: ActualsTable
+) -> np.ndarray | None:
     """One weight a target; None: all alike."""
     if weights is None:
         return None
