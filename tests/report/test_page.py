@@ -192,6 +192,7 @@ def test_frames_alone_are_enough_and_the_page_says_what_is_not_there(tmp_path):
     text = write_report(tmp_path / "r.html", {"only": one}, world().actuals).read_text()
     for missing in ("need a packed panel", "need a trained run"):
         assert missing in text
+    assert "<title>Forecasts</title>" in text
     assert "All items are on this page." in text
     once = write_report(tmp_path / "o.html", {"only": one.filter(cutoff=one["cutoff"].min())}, world().actuals)
     assert "several forecasts of the same date" in once.read_text()

@@ -141,7 +141,7 @@ class Plots:
     def _trained(self, model: str | None) -> Trained:
         name = self._model(model)
         if name not in self.sources.trained:
-            raise ConfigError(f"{name} is no trained network, so that it has nothing to tell of itself")
+            raise ConfigError(f"{name} is not a trained network; there is nothing to show")
         return self.sources.trained[name]
 
     def _weights(self, id: Any, model: str | None, cutoff: Any) -> pl.DataFrame:

@@ -126,11 +126,8 @@ def _answer(findings: Findings) -> Section:
         "revises is not ranked. The share of demand at or below (≤) a quantile should equal its level. ★ marks the "
         "best."
     )
-    notes = (
-        [f"{_name(findings.oracle)} knows how the data were generated. It is a bound, not a competitor."]
-        if findings.oracle
-        else []
-    )
+    note = f"{_name(findings.oracle)} knows how the data were generated. It is a bound, not a competitor."
+    notes = [note] if findings.oracle else []
     return Section("answer", "Which forecaster is best?", reading, notes, [PageTable("All forecasts", columns, rows)])
 
 
@@ -188,16 +185,8 @@ def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
     )
     notes = [_in_words(one) for one in findings.excess]
     figures = [PageFigure("Martingale volatility V by remaining steps", volatility_figure(process))]
-    columns = [
-        "forecaster",
-        "level",
-        "excess volatility",
-        "from",
-        "to",
-        "reading",
-        "direction changes per target",
-        "dates judged",
-    ]
+    columns = ["forecaster", "level", "excess volatility", "from", "to", "reading"]
+    columns += ["direction changes per target", "dates judged"]
     rows = [
         [
             Cell(one.model),
@@ -209,14 +198,8 @@ def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
         ]
         for one in findings.excess
     ]
-    return Section(
-        "volatility",
-        "Are revisions justified?",
-        reading,
-        notes,
-        [PageTable("Excess volatility", columns, rows)],
-        figures,
-    )
+    tables = [PageTable("Excess volatility", columns, rows)]
+    return Section("volatility", "Are revisions justified?", reading, notes, tables, figures)
 
 
 def _in_words(one: Excess) -> str:
@@ -248,12 +231,8 @@ def _items_to_review(findings: Findings, explorer: Explorer) -> Section:
 
 def _explorer(explorer: Explorer) -> Section:
     shown, total = len(explorer.ids), explorer.num_items
-    which = (
-        "All items are on this page."
-        if shown == total
-        else (f"{shown:,} of {total:,} items are on this page: those listed above, and some chosen at random.")
-    )
-    notes = [which]
+    some = f"{shown:,} of {total:,} items are on this page: those listed above, and some chosen at random."
+    notes = ["All items are on this page." if shown == total else some]
     if not explorer.every_cutoff:
         notes.append("Some cutoffs are left out to keep the page small.")
     if explorer.num_explained:

@@ -29,7 +29,7 @@ ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a network tells of itself, in plain frames.
+    """Details of a trained network, in plain frames.
 
     explain     ids → attention weights by date, as of `Forecaster.explain`; None: it has no attention
     encodings   ds, channel, value: the learned position of each date; None: it has none

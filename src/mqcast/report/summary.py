@@ -253,7 +253,7 @@ def _worst(sources: Sources, items: pl.DataFrame) -> tuple[Listed, ...]:
 
 
 def _unstable(part: Sources) -> tuple[Listed, ...]:
-    """The items whose forecasts moved most without cause: mean excess volatility; and back and forth, in units."""
+    """The items with the most unexplained revisions: mean excess volatility; and back and forth, in units."""
     level = 0.5 if 0.5 in part.levels else part.levels[-1]
     try:
         ranked = rank_revisions(part.first, part.observed, level, LISTED, per="item")

@@ -28,7 +28,7 @@ def write_report(
     forecasts: Mapping[str, Any],
     actuals: Any = None,
     *,
-    title: str = "ForecastTable",
+    title: str = "Forecasts",
     schema: Schema | None = None,
     panel: Panel | None = None,
     baseline: str | None = None,
@@ -44,20 +44,12 @@ def write_report(
     panel       adds promotions, holidays and a summary of the data
     baseline    what the others are measured against; left out: the last
     oracle      the one that no forecaster can beat, if there is one
-    trained     what networks tell of themselves, by the forecaster's name
-    slices      beside those that the panel tells of
+    trained     details of trained networks, by the forecaster's name
+    slices      beside those that come from the panel
     seed        of the items that are drawn at random
     """
-    sources = Sources.of(
-        forecasts,
-        actuals,
-        schema=schema,
-        panel=panel,
-        baseline=baseline,
-        oracle=oracle,
-        trained=trained,
-        slices=slices,
-    )
+    names = {"baseline": baseline, "oracle": oracle}
+    sources = Sources.of(forecasts, actuals, schema=schema, panel=panel, trained=trained, slices=slices, **names)
     write_sources(path, sources, title, notes, seed)
     return Path(path)
 
