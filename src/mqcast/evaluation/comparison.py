@@ -13,9 +13,7 @@ from mqcast.data.frame_types import FrameTypes
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
-from mqcast.evaluation.implausible_forecasts import warn_of
-from mqcast.evaluation.metrics import Scored, ratio, scored_models
-from mqcast.evaluation.plausibility import Sold, judge
+from mqcast.evaluation.metrics import Scored, ratio, scored_models, warn_of_implausible
 from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
 from mqcast.evaluation.tables import ActualsTable, Missing, Names, actuals_of, common_rows
@@ -94,8 +92,8 @@ def compare(
     if not isinstance(baseline, str) or baseline not in forecasts:
         raise ConfigError(f"there is no model {baseline!r}{nearest(baseline, list(forecasts))} to be the baseline")
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
-    scored, sold = on_common_rows(scored_models(tables, observed, missing), rows), Sold(observed)
-    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
+    scored = on_common_rows(scored_models(tables, observed, missing), rows)
+    warn_of_implausible(scored, observed)
     dimensions = [(OVERALL, None), *((one.name, one) for one in flattened(slices))]
     losses = []
     for dimension, one in dimensions:

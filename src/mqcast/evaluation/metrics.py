@@ -67,8 +67,8 @@ def evaluate(
         raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
     scored = scored_models(tables, observed, missing)
     metrics = accuracy(scored, observed, by, chosen, static=static, season=season, leading=leading)
-    sold, last = Sold(observed), [*tables.values()][-1]
-    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
+    warn_of_implausible(scored, observed)
+    last = [*tables.values()][-1]
     return last.frame_types.to_native(metrics, last.names.id if last.names.id in by else None)
 
 
@@ -116,6 +116,11 @@ class Scored:
 
 def scored_models(tables: Mapping[str, ForecastTable], actuals: ActualsTable, missing: Missing) -> dict[str, Scored]:
     return {model: Scored.of(table, actuals, missing) for model, table in tables.items()}
+
+
+def warn_of_implausible(scored: Mapping[str, Scored], actuals: ActualsTable) -> None:
+    sold = Sold(actuals)
+    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,8 @@ from narwhals.typing import IntoDataFrame, IntoDataFrameT
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
-from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.martingale import Settings, volatility_of
-from mqcast.evaluation.metrics import accuracy, scored_models
-from mqcast.evaluation.plausibility import Sold, judge
+from mqcast.evaluation.metrics import accuracy, scored_models, warn_of_implausible
 from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_table, forecast_tables
 from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
@@ -148,9 +146,9 @@ def trade_off(
         raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
-    scored, sold = scored_models(tables, observed, missing), Sold(observed)
+    scored = scored_models(tables, observed, missing)
     on_common_rows(scored)
-    warn_of([judge(str(name), each.rows, sold, each.actual) for name, each in scored.items()])
+    warn_of_implausible(scored, observed)
     settings = Settings(levels, cdf, None, resamples, seed, leads, missing=missing)
     rows = []
     for name, table in tables.items():
