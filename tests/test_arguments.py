@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import mqcast
-from mqcast import Forecaster, Panel, Schema, compare, errors, evaluate, exceptions, volatility
+from mqcast import Forecaster, Panel, Schema, compare, errors, evaluate, rank_revisions, volatility
 from mqcast.errors import ConfigError, MqcastError, SchemaError
 from mqcast.simulate import World, lognormal_world
 from mqcast.train import loop
@@ -144,10 +144,10 @@ def test_cutoffs_in_the_wrong_order_or_outside_the_data_are_refused():
         lambda: volatility(judged(), world().frame, resamples=True, missing="drop"),
         lambda: volatility(judged(), world().frame, resamples=10**12, missing="drop"),
         lambda: volatility(judged(), world().frame, levels="a", missing="drop"),
-        lambda: exceptions(judged(), level="a"),
-        lambda: exceptions(judged(), level=True),
-        lambda: exceptions(judged(), top=1.5),
-        lambda: exceptions(judged(), top=True),
+        lambda: rank_revisions(judged(), level="a"),
+        lambda: rank_revisions(judged(), level=True),
+        lambda: rank_revisions(judged(), top=1.5),
+        lambda: rank_revisions(judged(), top=True),
         lambda: fitted().fit(world().frame, start_from="a"),
         lambda: fitted().fit(world().frame, resume="yes"),
         lambda: fitted().explain("nobody"),
@@ -227,12 +227,12 @@ def test_a_key_called_like_a_column_of_what_if_is_refused_there_alone(role, name
 
 
 @pytest.mark.parametrize("name", ["excess", "first", "actual", "revised_at", "forecasts"])
-def test_a_key_called_like_a_column_of_exceptions_is_refused_there_alone(name):
+def test_a_key_called_like_a_column_of_rank_revisions_is_refused_there_alone(name):
     made, frame = renamed(unique_id=name)
     found = made.backtest(frame.with_columns(pl.col(made.schema.time)), "2024-01-20", "2024-01-27")
     assert found[name].n_unique() == 2
-    with pytest.raises(SchemaError, match=f"'{name}', as a column of exceptions is"):
-        exceptions(found, frame, schema=made.schema)
+    with pytest.raises(SchemaError, match=f"'{name}', as a column of rank_revisions is"):
+        rank_revisions(found, frame, schema=made.schema)
 
 
 @pytest.mark.parametrize("name", ["rows", "wql", "crossing", "coverage_q0.5"])

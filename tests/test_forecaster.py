@@ -268,7 +268,7 @@ def test_a_report_shows_the_model_beside_the_naive_one(tmp_path):
     text = made.report(tmp_path / "report.html").read_text()
     assert "mqt, 4 steps ahead" in text
     assert "seasonal-naive" in text
-    assert "Do forecasts move for good reason?" in text
+    assert "Are revisions justified?" in text
 
 
 def test_seasonal_naive_is_the_same_season_of_before_with_the_spread_of_its_differences():

@@ -1,4 +1,4 @@
-"""Commands that look at data, forecast and judge: from a bare file to exceptions, and ten mistakes each."""
+"""Commands that look at data, forecast and judge: from a bare file to ranked revisions, and ten mistakes each."""
 
 import json
 import tomllib
@@ -99,14 +99,14 @@ def test_volatility_prints_a_reading_and_compares(home: Path):
     frames = [pl.read_parquet(path) for path in given[:2]]
     assert found["summary"] == volatility(*frames, resamples=20).summary.to_dicts()
     assert [row["difference"] for row in found["reduction"]] == [0, 0]
-    assert "reaction" in run("volatility", *given) or "not told" in run("volatility", *given)
-    assert "How much nearer" in run("volatility", *given, "--compare", home / "rev.parquet")
+    assert "reaction" in run("volatility", *given) or "not significant" in run("volatility", *given)
+    assert "How much closer" in run("volatility", *given, "--compare", home / "rev.parquet")
 
 
-def test_exceptions_are_as_many_as_asked(home: Path):
+def test_as_many_revisions_are_ranked_as_asked(home: Path):
     given = (home / "rev.parquet", home / "panel", "--top", 3)
-    assert len(json.loads(run("exceptions", *given, "--json"))) == 3
-    assert "in_vain" in run("exceptions", *given, "--per", "target", "--rank", "units")
+    assert len(json.loads(run("rank-revisions", *given, "--json"))) == 3
+    assert "unexplained" in run("rank-revisions", *given, "--per", "target", "--rank", "units")
 
 
 def test_a_backtest_of_any_model_is_a_forecast_frame(home: Path, tmp_path):
@@ -134,7 +134,7 @@ def test_a_report_is_one_page_with_every_forecaster(home: Path, tmp_path):
     run("report", tmp_path / "naive<b>.parquet", home / "panel", "--out", page)
     text = page.read_text()
     assert "naive&lt;b&gt;" in text
-    assert "over-reaction" in text or "not told" in text or "under-reaction" in text
+    assert "over-reaction" in text or "not significant" in text or "under-reaction" in text
     run(
         "report",
         home / "rev.parquet",
@@ -177,6 +177,15 @@ def test_what_if_says_the_total_change(home: Path, tmp_path):
     assert found["q0.5_baseline"].to_list() == alone["q0.5"].to_list()
 
 
+def test_the_old_name_of_rank_revisions_still_works_and_says_that_it_is_deprecated(home: Path):
+    given = (home / "rev.parquet", home / "actuals.parquet")
+    done = CliRunner().invoke(app, ["exceptions", *map(str, given), "--json"])
+    assert done.exit_code == 0
+    assert "deprecated" in done.stderr
+    assert done.stdout == run("rank-revisions", *given, "--json")
+    assert "exceptions" not in run("--help")
+
+
 def test_every_verb_explains_itself_with_an_example():
     for verb in (
         "init",
@@ -187,7 +196,7 @@ def test_every_verb_explains_itself_with_an_example():
         "what-if",
         "evaluate",
         "volatility",
-        "exceptions",
+        "rank-revisions",
         "report",
     ):
         assert f"mqcast {verb}" in run(verb, "--help")
@@ -226,13 +235,13 @@ def test_every_verb_explains_itself_with_an_example():
         (["evaluate", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
         (["evaluate", "HOME/rev.parquet", "HOME/panel", "--id", "sku"], "leave out --id"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--target", "sold"], "no column 'sold'"),
-        (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--level", "0.7"], "level 0.7 is asked for"),
+        (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--level", "0.7"], "have no level 0.7"),
         (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--cdf", "normal"], "cdf is 'normal'"),
         (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--weights", "x"], "weights is 'x'"),
-        (["exceptions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
+        (["rank-revisions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
         (["report", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
-        (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "cannot be told apart"),
-        (["report", "HOME/run"], "to be judged by? give a packed panel"),
+        (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "have the same name"),
+        (["report", "HOME/run"], "no actuals to judge"),
         (["report", "HOME/run", "HOME/actuals.parquet"], "is a run, which forecasts from a packed panel"),
         (["report", "HOME/rev.parquet", "HOME/panel", "--baseline", "rvv"], "no model 'rvv'"),
     ],

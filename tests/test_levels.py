@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcast import Forecaster, compare, errors, evaluate
-from mqcast.evaluation.tables import Names, read_forecasts
+from mqcast.evaluation import Names, read_forecasts
 from mqcast.levels import APART, are_levels, level_of, percentile, quantile_column
 from mqcast.settings import ModelConfig
 from mqcast.simulate import lognormal_world

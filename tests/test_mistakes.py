@@ -113,7 +113,7 @@ MISTAKES = {
         "rev.parquet actuals.parquet --weights price",
         "rev.parquet actuals.parquet --compare none.parquet",
     ],
-    "exceptions": [*JUDGED, "rev.parquet actuals.parquet --rank fame", "rev.parquet actuals.parquet --per shop"],
+    "rank-revisions": [*JUDGED, "rev.parquet actuals.parquet --rank fame", "rev.parquet actuals.parquet --per shop"],
     "what-if": [
         "none panel plan.parquet OUT",
         "run none plan.parquet OUT",

@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from lab.benchmarks import harness, pack
-from mqcast import compare, evaluate, exceptions, volatility
+from mqcast import compare, evaluate, rank_revisions, volatility
 from mqcast.evaluation import MartingaleFilter, ensemble, from_neuralforecast, trade_off
 from mqcast.evaluation.slices import demand_deciles, peaks, promotions, ramp_down, short_horizons
 from mqcast.simulate import World, lognormal_world
@@ -57,7 +57,7 @@ def judge(world: World, models: dict[str, pl.DataFrame]) -> dict[str, pl.DataFra
     tables["reduction: NHITS over TFT"] = judged["NHITS"].reduction(judged["TFT"])
     tables["accuracy"] = evaluate(models, actuals)
     tables["relative to TFT"] = compare(models, actuals, baseline="TFT", slices=slices).table
-    tables["exceptions: TFT"] = exceptions(models["TFT"], actuals, top=5)
+    tables["ranked revisions: TFT"] = rank_revisions(models["TFT"], actuals, top=5)
     middle = models["TFT"]["cutoff"].unique().sort()
     middle = middle[len(middle) // 2]
     early, late = (models["TFT"].filter(part) for part in (pl.col("ds") <= middle, pl.col("cutoff") > middle))

@@ -27,6 +27,7 @@ from lab.benchmarks.harness import DATA, lock, write_record
 from mqcast import Panel, volatility
 from mqcast.errors import EventReachWarning
 from mqcast.forecast.predict import forecast
+from mqcast.levels import pinball
 from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, SplitConfig, TrainConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
 from mqcast.train.loop import fit
@@ -122,15 +123,11 @@ def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
     shares = {}
     for unit, of in {"demand": lambda y: y, "log(1 + demand)": lambda y: np.log1p(np.maximum(y, 0))}.items():
         for i, level in enumerate(LEVELS):
-            losses = [pinball(of(actual) - of(q[..., i]), level) for q in (quantiles, best)]
+            losses = [pinball(of(actual), of(q[..., i]), level) for q in (quantiles, best)]
             for name, where in slices.items():
                 shares[f"{unit} P{level * 100:.0f} {name}"] = float(losses[0][where].sum() / losses[1][where].sum() - 1)
             shares[f"coverage P{level * 100:.0f}"] = float((actual <= quantiles[..., i]).mean())
     return shares
-
-
-def pinball(error: np.ndarray, level: float) -> np.ndarray:
-    return np.maximum(level * error, (level - 1) * error)
 
 
 def summary(runs: list[dict]) -> dict[str, dict]:
@@ -161,7 +158,7 @@ def volatilities(runs: list[dict], options: argparse.Namespace) -> list[dict]:
         baseline = judged.get(f"mqcnn {name.split()[-1]}")
         against = one.reduction(baseline).to_dicts() if baseline else [{}, {}]
         for row, reduced in zip(one.summary.to_dicts(), against, strict=True):
-            kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "turns", "targets")}
+            kept = {key: row[key] for key in ("level", "excess", "lo", "hi", "mqc", "direction_changes", "targets")}
             kept |= {f"reduction_{key}": reduced.get(key) for key in ("reduction", "lo", "hi")}
             rows.append({"run": name} | kept)
     return rows

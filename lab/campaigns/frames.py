@@ -22,7 +22,7 @@ import polars as pl
 from lab.campaigns.campaign import Campaign
 from lab.campaigns.damages import DAMAGES
 from lab.campaigns.frame_samples import Sample, draw, expected, handed_over, mixed_up
-from mqcast import Forecaster, MqcastError, Panel, evaluate, exceptions, volatility
+from mqcast import Forecaster, MqcastError, Panel, evaluate, rank_revisions, volatility
 from mqcast.data.export import frames_of
 from mqcast.errors import LONGEST, MqcastWarning
 
@@ -180,9 +180,9 @@ def judged(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
         actuals, _ = DAMAGES[name](rng, sample, folder)
     else:
         forecasts = _as_forecasts(DAMAGES[name](rng, sample, folder)[0], forecasts)
-    verb = [evaluate, volatility, exceptions][int(rng.integers(3))]
+    verb = [evaluate, volatility, rank_revisions][int(rng.integers(3))]
     more = {"resamples": 2} if verb is volatility else {}
-    more |= {} if verb is exceptions else {"missing": "drop"}
+    more |= {} if verb is rank_revisions else {"missing": "drop"}
     _, _, problem = attempt(lambda: verb(forecasts, actuals, **more))
     return f"judge: {name}", problem
 

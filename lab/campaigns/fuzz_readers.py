@@ -171,7 +171,7 @@ def _try_frame(place: Path) -> Callable[[bytes], None]:
 
     from mqcast import Panel
     from mqcast.errors import MqcastError
-    from mqcast.evaluation.tables import Names, read_forecasts
+    from mqcast.evaluation import Names, read_forecasts
 
     file = place / "fuzzed.parquet"
 

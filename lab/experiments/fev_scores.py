@@ -10,9 +10,8 @@ from scipy.special import ndtri
 from lab.experiments.window_data import WindowData
 from mqcast.data.frequency import show_time
 from mqcast.errors import ColumnTypeError, DataError
-from mqcast.evaluation.metrics import pinball
-from mqcast.evaluation.tables import Names, read_forecasts
-from mqcast.levels import quantile_column
+from mqcast.evaluation import Names, read_forecasts
+from mqcast.levels import pinball, quantile_column
 
 LEAST_DENOMINATOR = 1.0
 METRICS = ("SQL", "WQL", "MASE", "WAPE")
@@ -93,8 +92,7 @@ class Grid:
             )
         judged = began[:, None] & ~np.isnan(y)
         actual, levels = np.where(judged, y, np.nan), self.task.levels
-        by_level = [pinball(actual, values[..., i], level) for i, level in enumerate(levels)]
-        losses = 2 * np.stack(by_level, axis=2).mean(axis=2)
+        losses = 2 * pinball(actual[..., None], values, np.array(levels)).mean(axis=2)
         errors = np.abs(actual - values[..., levels.index(0.5)])
         scale = np.broadcast_to(seasonal_error(past, self.task.season)[:, None], y.shape)
         size = max(float(np.nanmean(np.abs(y[judged]))), LEAST_DENOMINATOR)

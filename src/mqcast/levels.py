@@ -1,4 +1,4 @@
-"""Quantile levels: what is one, and what its columns are called.
+"""Quantile levels: what is one, what its columns are called, and the loss of a quantile.
 
 A level has up to 12 decimals; what is beyond is noise of sums, such as 0.30000000000000004. Levels are apart from each
 other, from 0 and from 1 by at least `APART`, so that each has a name, and a weight in float32, of its own.
@@ -30,6 +30,12 @@ def level_of(column: Any) -> float | None:
     """The level whose quantiles a column is named for, or None."""
     found = COLUMN.fullmatch(column) if isinstance(column, str) else None
     return None if found is None else float(found[1]) or None
+
+
+def pinball(actual: np.ndarray, quantile: np.ndarray, level: float | np.ndarray) -> np.ndarray:
+    """The quantile loss, element by element."""
+    error = actual - quantile
+    return np.maximum(level * error, (level - 1) * error)
 
 
 def are_levels(levels: Sequence[Any]) -> bool:

@@ -113,7 +113,7 @@ def test_a_search_narrows_the_list_and_chooses(page):
 
 
 def test_an_exception_leads_to_its_item(page):
-    button = page.locator("#exceptions .pick").nth(2)
+    button = page.locator("#review .pick").nth(2)
     button.click()
     assert button.inner_text() in page.get_attribute("#fan", "aria-label")
 
@@ -229,7 +229,7 @@ def absurd(browser, tmp_path_factory) -> Iterator[Page]:
     page.close()
 
 
-def test_what_cannot_be_meant_stands_above_everything(absurd):
+def test_implausible_forecasts_are_reported_above_everything(absurd):
     notice = absurd.locator(".warning").first
     assert "broken: 16 of 576 forecasts, of 12 series, are more than 10 times" in notice.inner_text()
     assert notice.bounding_box()["y"] < 200

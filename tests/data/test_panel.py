@@ -207,3 +207,14 @@ def test_the_rows_until_a_time_are_counted_with_and_without_gaps(sales):
             expected = [frame.filter(pl.col("unique_id") == name, pl.col("ds") <= ds).height for name in "ab"]
             time = int(np.datetime64(ds, "us").astype(int))
             assert (panel.row_ends(time) - panel.offsets[:-1]).tolist() == expected
+
+
+def test_the_last_cutoffs_come_right_before_the_latest_observation(sales):
+    weeks = [int(np.datetime64(ds, "us").astype(int)) for ds in sales["ds"].unique().sort()]
+    longer = pl.when(pl.col("unique_id") == "a").then("y").otherwise(pl.col("y").fill_null(1.0))
+    for frame, end in ((sales, 5), (sales.with_columns(y=longer), 7)):
+        panel = Panel.from_frame(frame, WEEKLY)
+        assert panel.last_observed_time() == weeks[end]
+        assert panel.last_observed_time(2) == weeks[end - 2]
+        assert panel.last_cutoffs(3) == (weeks[end - 3], weeks[end - 1])
+        assert panel.last_cutoffs(99) == (weeks[0], weeks[end - 1])

@@ -92,7 +92,7 @@ def test_forecasts_of_40_and_60_in_turn_under_constant_demand_of_50_are_excess_v
     found = volatility(*revisions_of(paths, [50.0] * 40), resamples=200).summary.filter(level=0.5)
     assert found["lo"][0] > 0.5
     assert found["reading"][0] == "over-reaction"
-    assert found["turns"][0] == 6
+    assert found["direction_changes"][0] == 6
     assert found["mqc"][0] == pytest.approx(20)
     assert found["sqpc"][0] == pytest.approx(0.4)
 
@@ -185,7 +185,7 @@ def test_over_and_under_reaction_have_the_sizes_that_are_known(name: str, expect
     assert found["targets"][0] == 800 * 21
     for row, size in zip(found.rows(named=True), expected, strict=True):
         assert row["excess"] == pytest.approx(size, abs=0.1 * abs(size) + 0.006)
-        assert row["reading"] == {"jumpy": "over-reaction", "slow": "under-reaction"}.get(name, "not told from 0")
+        assert row["reading"] == {"jumpy": "over-reaction", "slow": "under-reaction"}.get(name, "not significant")
 
 
 def test_a_gamma_misfit_moves_the_oracle_by_little_and_keeps_the_order():

@@ -1,4 +1,4 @@
-"""Forecasts that cannot be meant are found, counted and told of once; honest ones, however few, are left in peace."""
+"""Implausible forecasts are found, counted and warned of once; sound ones, however few, are not."""
 
 import warnings
 from collections.abc import Iterator

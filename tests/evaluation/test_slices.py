@@ -9,6 +9,7 @@ import pytest
 from judged import random_frames, week, weeks
 
 from mqcast.errors import ConfigError, DataError, MissingColumnError
+from mqcast.evaluation import Names, read_forecasts
 from mqcast.evaluation.slices import (
     Slice,
     by_attribute,
@@ -21,7 +22,6 @@ from mqcast.evaluation.slices import (
     short_horizons,
     top_periods,
 )
-from mqcast.evaluation.tables import Names, read_forecasts
 
 FRAME, ACTUALS = random_frames(num_items=6, num_cutoffs=9, horizon=4)
 ROWS = read_forecasts(FRAME, Names())

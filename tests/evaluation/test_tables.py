@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from judged import random_frames, weeks
 
-from mqcast import Schema, evaluate, volatility
+from mqcast import Schema, compare, evaluate, implausible, rank_revisions, volatility
 from mqcast.errors import (
     ColumnTypeError,
     ConfigError,
@@ -19,7 +19,16 @@ from mqcast.errors import (
     SchemaError,
     TimeZoneError,
 )
-from mqcast.evaluation.tables import Names, read_actuals, read_forecasts
+from mqcast.evaluation import (
+    MartingaleFilter,
+    Names,
+    ensemble,
+    loss_by_lead,
+    read_actuals,
+    read_forecasts,
+    trade_off,
+)
+from mqcast.evaluation.slices import demand_deciles
 
 
 def changed(frame: pl.DataFrame, column: str, value, *, where: int = 3) -> pl.DataFrame:
@@ -134,6 +143,51 @@ def test_the_same_is_found_whatever_the_frames_kind(kind: str, tmp_path):
     assert found.equals(expected)
 
 
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_tables_that_are_read_already_say_the_same_as_their_frames(library: str):
+    frame, actuals = random_frames()
+    if library == "pandas":
+        frame, actuals = frame.to_pandas(), actuals.to_pandas()
+    table, observed = read_forecasts(frame), read_actuals(actuals)
+
+    def judged(forecasts, known) -> list:
+        models = {"one": forecasts, "other": forecasts}
+        return [
+            evaluate(models, known, by="horizon", slices=demand_deciles(known, 2)),
+            compare(models, known, "other").losses,
+            volatility(forecasts, known, resamples=5, weights="demand").summary,
+            rank_revisions(forecasts, known),
+            loss_by_lead(models, known),
+            trade_off(models, known, resamples=5),
+            implausible(models, known).counts,
+            ensemble(forecasts),
+            MartingaleFilter.fit(forecasts, known).apply(forecasts),
+        ]
+
+    for of_table, of_frame in zip(judged(table, observed), judged(frame, actuals), strict=True):
+        assert type(of_table) is type(of_frame)
+        assert of_table.equals(of_frame)
+
+
+def test_a_table_keeps_the_names_it_was_read_with():
+    frame, actuals = random_frames()
+    names = {"unique_id": "sku", "ds": "week", "y": "units"}
+    called = Names(id="sku", time="week", target="units")
+    table = read_forecasts(frame.rename(names, strict=False), called)
+    observed = read_actuals(actuals.rename(names), called)
+    expected = evaluate(frame, actuals, by="unique_id").rename({"unique_id": "sku"})
+    assert evaluate(table, observed, by="sku").equals(expected)
+    assert evaluate(table, observed, by="sku", id="sku").equals(expected)
+    with pytest.raises(ConfigError, match="id is 'item', but the table was read with 'sku'; leave id= out"):
+        evaluate(table, observed, id="item")
+
+
+def test_a_table_with_crossing_quantiles_is_refused_where_that_is_asked():
+    frame, actuals = random_frames()
+    with pytest.raises(DataError, match="quantiles cross"):
+        evaluate(read_forecasts(frame), actuals, crossing="raise")
+
+
 def test_tables_come_back_in_the_callers_library():
     frame, actuals = random_frames()
     assert isinstance(evaluate(frame, actuals), pl.DataFrame)
@@ -227,7 +281,7 @@ def test_bad_actuals_are_told_where_and_what_to_do():
 
 def test_levels_that_are_not_there_are_told():
     frame, actuals = random_frames()
-    with pytest.raises(ConfigError, match=r"level 0.7 is asked for, but the forecasts have q0.5, q0.9"):
+    with pytest.raises(ConfigError, match=r"the forecasts have no level 0.7, only q0.5, q0.9"):
         volatility(frame, actuals, levels=(0.7,))
     with pytest.raises(ConfigError, match="between 0 and 1"):
         volatility(frame, actuals, levels=(0.5, 90))

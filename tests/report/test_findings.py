@@ -1,5 +1,9 @@
 """The report's numbers are those of the evaluation, whatever is sampled, shared or missing."""
 
+import sys
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -11,6 +15,7 @@ from mqcast.report import summary
 from mqcast.report.sections import lead_of
 from mqcast.report.sources import Sources
 from mqcast.report.summary import findings_of
+from mqcast.report.write import write_report
 
 
 def test_the_headline_is_what_evaluate_finds():
@@ -105,7 +110,7 @@ def test_one_item_one_cutoff_and_one_level_leave_parts_out():
     assert {reading.reading for reading in alone.excess} == {"one item: no interval"}
     assert alone.deciles is None
     once = findings_of(Sources.of({"good": one.filter(cutoff=one["cutoff"].min())}, world().actuals))
-    assert (once.process, once.leads, once.restless) == (None, None, ())
+    assert (once.process, once.leads, once.unstable) == (None, None, ())
     level = findings_of(Sources.of({"good": one.drop("q0.1", "q0.9")}, world().actuals))
     assert level.process is None
     assert level.levels == (0.5,)
@@ -145,3 +150,23 @@ def test_mistakes_are_told_with_the_nearest_name():
         Sources.of(forecasts())
     with pytest.raises(ConfigError, match=r"no model 'hgh'.*'high'"):
         sources(baseline="hgh")
+
+
+def test_a_report_reads_each_frame_once(monkeypatch, tmp_path: Path):
+    calls: Counter[str] = Counter()
+
+    def counted(name: str, function):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("read_forecasts", "read_actuals", "open_source"):
+        modules = [module for key, module in sys.modules.items() if key.startswith("mqcast") and hasattr(module, name)]
+        assert modules
+        function = counted(name, getattr(modules[0], name))
+        for module in modules:
+            monkeypatch.setattr(module, name, function)
+    write_report(tmp_path / "report.html", forecasts(), world().actuals)
+    assert calls == {"read_forecasts": 2, "read_actuals": 1, "open_source": 3}

@@ -1,4 +1,4 @@
-"""What cannot be meant is told on the page and beside it, and no figure is flattened by it."""
+"""Implausible forecasts are reported on the page and in a warning, and they flatten no figure."""
 
 import math
 import warnings

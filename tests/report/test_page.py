@@ -89,7 +89,7 @@ def test_every_part_says_how_to_read_it_and_every_figure_has_a_name(page):
     found = Parsed(page)
     sections = [section["id"] for section in found.all("section")]
     assert sections == [
-        *("answer", "slices", "leads", "calibration", "volatility", "exceptions", "items-explorer"),
+        *("answer", "slices", "leads", "calibration", "volatility", "review", "items-explorer"),
         *("calendar", "training", "provenance"),
     ]
     readings = [paragraph for paragraph in found.all("p") if paragraph.get("class") == "reading"]
@@ -103,9 +103,9 @@ def test_every_part_says_how_to_read_it_and_every_figure_has_a_name(page):
 
 def test_the_answer_comes_first_and_in_words(page):
     words = Parsed(page).text
-    assert words.index("lower P50 loss") < words.index("Who forecasts best")
+    assert words.index("lower P50 loss") < words.index("Which forecaster is best?")
     assert "A & B" in words
-    assert any(reading in words for reading in ("over-reaction", "under-reaction", "no more movement"))
+    assert any(reading in words for reading in ("over-reaction", "under-reaction", "no significant excess volatility"))
 
 
 def test_the_best_is_marked_and_an_oracle_never_is(tmp_path):
@@ -192,9 +192,10 @@ def test_frames_alone_are_enough_and_the_page_says_what_is_not_there(tmp_path):
     text = write_report(tmp_path / "r.html", {"only": one}, world().actuals).read_text()
     for missing in ("need a packed panel", "need a trained run"):
         assert missing in text
+    assert "<title>Forecasts</title>" in text
     assert "All items are on this page." in text
     once = write_report(tmp_path / "o.html", {"only": one.filter(cutoff=one["cutoff"].min())}, world().actuals)
-    assert "several forecasts of one date" in once.read_text()
+    assert "several forecasts of the same date" in once.read_text()
 
 
 def test_too_large_a_page_is_made_again_with_fewer_items(tmp_path, monkeypatch):
@@ -227,9 +228,9 @@ def test_several_runs_are_side_by_side(tmp_path):
 
 
 def test_a_forecaster_that_never_moves_is_not_called_the_calmest():
-    still = Excess("naive", 0.5, 0.0, 0.0, 0.0, "moves for good reason", turns=0.0, targets=9)
-    vague = Excess("zeros", 0.5, 0.0, 0.0, 0.0, "says little: 14% announced 0", turns=2.0, targets=9)
-    calm = Excess("mqt", 0.5, 0.004, 0.001, 0.007, "over-reacts", turns=3.0, targets=9)
+    still = Excess("naive", 0.5, 0.0, 0.0, 0.0, "moves for good reason", direction_changes=0.0, targets=9)
+    vague = Excess("zeros", 0.5, 0.0, 0.0, 0.0, "says little: 14% announced 0", direction_changes=2.0, targets=9)
+    calm = Excess("mqt", 0.5, 0.004, 0.001, 0.007, "over-reacts", direction_changes=3.0, targets=9)
     assert not _interval(still, 0.0).best
     assert not _interval(vague, 0.0).best
     assert _interval(calm, 0.004).best

@@ -81,7 +81,7 @@ def test_mistakes_say_what_there_is(plots):
         plots.fan("item_000001", "1999-01-03")
     with pytest.raises(ConfigError, match="no model 'goo'"):
         plots.fan("item_000001", model="goo")
-    with pytest.raises(ConfigError, match="high is no trained network"):
+    with pytest.raises(ConfigError, match="high is not a trained network"):
         plots.attention("item_000001", model="high")
     bare = Plots(Sources.of({"good": forecasts()["good"].drop("q0.1", "q0.9")}, world().actuals))
     for draw in (bare.width, bare.volatility):

@@ -1,4 +1,4 @@
-"""Commands that judge forecasts, whoever made them: evaluate, volatility, exceptions, report."""
+"""Commands that judge any forecaster's frames: evaluate, volatility, rank-revisions, report."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ from mqcast.levels import percentile
 
 Forecasts = Annotated[Path, typer.Argument(help="Parquet: id, cutoff, date, q0.5, q0.9 …")]
 Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target, or a packed panel.")]
-Id = Annotated[str | None, typer.Option("--id", help="Which series a row belongs to; left out: unique_id.")]
-Time = Annotated[str | None, typer.Option("--time", help="The target's date; left out: ds.")]
-Target = Annotated[str | None, typer.Option("--target", help="What was forecast; left out: y.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column of the series' ids; default: unique_id.")]
+Time = Annotated[str | None, typer.Option("--time", help="The column of the target's date; default: ds.")]
+Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
 ANY_WIDTH = 10_000  # characters
 Missing = Annotated[str, typer.Option(help="'raise', or 'drop' forecasts of dates without an actual.")]
 
@@ -51,17 +51,17 @@ def evaluate_command(
     known, names = _actuals(actuals, id, time, target)
     static = frames_of(Panel.open(actuals)).static if by and _is_panel(actuals) else None
     options: dict[str, Any] = {"season": season, "missing": missing, "static": static, **names}
-    found = evaluate(_read(forecasts), known, by or (), **options)
+    metrics = evaluate(_read(forecasts), known, by or (), **options)
     if as_json:
-        _print_json(found)
+        _print_json(metrics)
     elif by:
-        levels = [name.removeprefix("qrisk_pooled_q") for name in found.columns if name.startswith("qrisk_pooled_q")]
+        levels = [name.removeprefix("qrisk_pooled_q") for name in metrics.columns if name.startswith("qrisk_pooled_q")]
         short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
         short |= {f"coverage_q{level}": f"≤{percentile(float(level))}" for level in levels}
-        kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in found.columns]
-        _show(found.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, share at or below, …")
+        kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in metrics.columns]
+        _show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, share at or below, …")
     else:
-        _show(found.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
+        _show(metrics.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
 
 
 @app.command("volatility")
@@ -69,13 +69,18 @@ def volatility_command(
     revisions: Forecasts,
     actuals: Actuals,
     compare: Annotated[
-        Path | None, typer.Option(help="Another forecaster's frame, the baseline: how much less do these move in vain?")
+        Path | None,
+        typer.Option(help="Another forecaster's frame, the baseline: how much less excess volatility is there?"),
     ] = None,
-    level: Annotated[list[float] | None, typer.Option(help="Level; repeat for more. Left out: 0.5 and 0.9.")] = None,
+    level: Annotated[
+        list[float] | None, typer.Option(help="Quantile level; repeat for more. Default: 0.5 and 0.9.")
+    ] = None,
     cdf: Annotated[
         str, typer.Option(help="'gamma' through two quantiles, or 'quantiles': lines through all.")
     ] = "gamma",
-    weights: Annotated[str | None, typer.Option(help="'demand', by what an item sold before; left out: alike.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="'demand', by an item's earlier sales; default: all equal.")
+    ] = None,
     resamples: Annotated[int, typer.Option(min=1, help="For the 95 % intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
     missing: Missing = "raise",
@@ -104,12 +109,15 @@ def volatility_command(
     columns = ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
     _show(judged.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
     if other is not None and reduction is not None:
-        _show(other.summary.select(columns), f"The same of {compare}")
-        _show(reduction.select("level", "reduction", "lo", "hi", "difference"), "How much nearer to 0 than that")
+        _show(other.summary.select(columns), f"The same for {compare}")
+        _show(
+            reduction.select("level", "reduction", "lo", "hi", "difference"), "How much closer to 0 than the baseline"
+        )
 
 
-@app.command("exceptions")
-def exceptions_command(
+@app.command("exceptions", hidden=True, deprecated=True)
+@app.command("rank-revisions")
+def rank_revisions_command(
     revisions: Forecasts,
     actuals: Actuals,
     top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
@@ -121,21 +129,23 @@ def exceptions_command(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """The items and dates whose forecasts moved most without cause.
+    """The items and dates whose forecasts have the most unexplained revisions.
 
-    Example: [bold]mqcast exceptions revisions.parquet panel --rank units --top 50[/bold]
+    Example: [bold]mqcast rank-revisions revisions.parquet panel --rank units --top 50[/bold]
     """
-    from mqcast.evaluation import exceptions
+    from mqcast.evaluation import rank_revisions
 
     known, names = _actuals(actuals, id, time, target)
     options: dict[str, Any] = {"rank": rank, "per": per, **names}
-    found = exceptions(_read(revisions), known, level, top, **options)
+    ranked = rank_revisions(_read(revisions), known, level, top, **options)
     if as_json:
-        _print_json(found)
+        _print_json(ranked)
     else:
         hidden = ("moved", "lowest", "highest", "largest", "revised_at", "forecasts")
-        shown = found.drop([name for name in hidden if name in found.columns]).rename({"back_and_forth": "in_vain"})
-        _show(shown, "Forecasts that moved most without cause")
+        shown = ranked.drop([name for name in hidden if name in ranked.columns]).rename(
+            {"back_and_forth": "unexplained"}
+        )
+        _show(shown, "Forecasts with the most unexplained revisions")
 
 
 @app.command("report")
@@ -149,7 +159,7 @@ def report_command(
     ],
     panel: Annotated[Path | None, typer.Option(help="The panel or actuals, if not given last.")] = None,
     compare: Annotated[list[Path] | None, typer.Option(help="Another run or file; repeat for more.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Whom to measure against; left out: the last.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="The forecaster to compare with; default: the last.")] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     id: Id = None,
@@ -159,8 +169,8 @@ def report_command(
 ) -> None:
     """Write a page on one or several runs or forecasters' frames that works offline.
 
-    A run is judged from the cutoffs after its training, or by how well it fits where there are none, beside the same
-    season of before. A folder that [bold]Forecaster.save[/bold] wrote holds its own panel.
+    A run is judged from the cutoffs after its training, beside a seasonal naive forecast; without such cutoffs, by how
+    well it fits. A folder that [bold]Forecaster.save[/bold] wrote holds its own panel.
 
     Examples: [bold]mqcast report runs/first --panel panel[/bold],
     [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
@@ -171,7 +181,7 @@ def report_command(
     paths, data = _judged_by(given, panel)
     paths = [*paths, *(compare or [])]
     if len({_name(path) for path in paths}) < len(paths):
-        raise ConfigError("two runs or files of one name cannot be told apart in a report; rename one")
+        raise ConfigError("two runs or files have the same name; rename one to tell them apart in the report")
     packed = Panel.open(data) if _is_panel(data) else None
     known, names = _actuals(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
@@ -191,7 +201,9 @@ def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]
     own = given[0] / "panel"
     if _is_panel(own):
         return given, own
-    raise ConfigError(f"what is {given[0]} to be judged by? give a packed panel, or Parquet with the actuals: --panel")
+    raise ConfigError(
+        f"there are no actuals to judge {given[0]} by; give a packed panel, or Parquet with the actuals: --panel"
+    )
 
 
 def _is_run(path: Path) -> bool:
@@ -203,7 +215,7 @@ def _name(path: Path) -> str:
 
 
 def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
-    """Frames by name, what runs tell of themselves, and notes; runs are joined by the same season of before."""
+    """Frames by name, details of trained runs, and notes; with runs comes a seasonal naive forecast."""
     runs = {_name(path): path for path in paths if _is_run(path)}
     if not runs:
         return {_name(path): _read(path) for path in paths}, {}, ()
@@ -211,9 +223,9 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
         raise ConfigError(f"{next(iter(runs.values()))} is a run, which forecasts from a packed panel; {data} is none")
     from mqcast.run_diagnostics import judged_runs
 
-    found, trained, notes = judged_runs(runs, panel)
-    ordered = {_name(path): found[_name(path)] if _is_run(path) else _read(path) for path in paths}
-    return ordered | {name: frame for name, frame in found.items() if name not in ordered}, trained, notes
+    frames, trained, notes = judged_runs(runs, panel)
+    ordered = {_name(path): frames[_name(path)] if _is_run(path) else _read(path) for path in paths}
+    return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 
 
 def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:

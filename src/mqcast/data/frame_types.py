@@ -7,7 +7,7 @@ import narwhals as nw
 import polars as pl
 import pyarrow as pa
 
-from mqcast.data.source import open_source
+from mqcast.data.source import Source, open_source
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class FrameTypes:
     time_type: str = "us"  # or "date", "ms", "ns"
 
     @classmethod
-    def of(cls, frame: Any, id: str, time: str) -> "FrameTypes":
-        source = open_source(frame)
+    def of(cls, frame: Any, id: str, time: str, source: Source | None = None) -> "FrameTypes":
+        """source: the frame, where it is open already."""
+        source = open_source(frame) if source is None else source
         try:
             kind = nw.from_native(frame).implementation
             library = "pandas" if kind.is_pandas_like() else "pyarrow" if kind.is_pyarrow() else "polars"

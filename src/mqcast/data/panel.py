@@ -240,6 +240,25 @@ class Panel:
         bounds = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return np.array([np.searchsorted(times[a:b], time, side="right") - 1 for a, b in bounds], dtype=np.int64)
 
+    @cached_property
+    def last_observed_series(self) -> int:
+        """The series with the latest observation of all."""
+        return int(np.argmax(self.times_at(np.arange(self.num_series), self.last_observed, 1)[:, 0]))
+
+    def last_observed_time(self, steps_before: int = 0) -> int:
+        """The time of the latest observation of all, or so many steps before it, on the grid of its series."""
+        series = np.array([self.last_observed_series])
+        return int(self.times_at(series, self.last_observed[series] - steps_before, 1)[0, 0])
+
+    def last_cutoffs(self, number: int) -> tuple[int, int]:
+        """The first and the last of so many cutoffs that come right before the latest observation.
+
+        The first is not before the rows of the series that has this observation.
+        """
+        series = self.last_observed_series
+        room = int(self.last_observed[series] - self.first_step[series])
+        return self.last_observed_time(min(number, room)), self.last_observed_time(min(1, room))
+
     def row_ends(self, until: int | None) -> np.ndarray:
         """For each series the row after its last one that is not after the time `until`."""
         if until is None:

@@ -43,11 +43,11 @@ class GammaThrough:
     def _solved(self, spread: np.ndarray) -> np.ndarray:
         """ln k at each ln ln ρ, by Newton's steps from a table."""
         table = np.linspace(np.log(LARGEST_SHAPE), np.log(SMALLEST_SHAPE), NUM_NODES)
-        found = np.interp(spread, self._spread(table), table)
+        log_shape = np.interp(spread, self._spread(table), table)
         for _ in range(4):
-            here = self._spread(found)
-            found = found - (here - spread) * 1e-4 / (self._spread(found + 1e-4) - here)
-        return found
+            here = self._spread(log_shape)
+            log_shape = log_shape - (here - spread) * 1e-4 / (self._spread(log_shape + 1e-4) - here)
+        return log_shape
 
     def cdf(
         self, low: np.ndarray, high: np.ndarray, at: np.ndarray, cases: Counter[str], counts: np.ndarray

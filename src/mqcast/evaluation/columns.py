@@ -48,8 +48,8 @@ def text_ids(column: pa.Array, name: str, what: str) -> tuple[list[str | None], 
     kind = plain_type(column.type)
     if not (is_text(kind) or is_numeric(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         raise ColumnTypeError(f"{what}, column {name!r}: holds {words_for(kind)}; convert it to text")
-    codes, found = as_codes(column)
-    return as_text(found), codes
+    codes, values = as_codes(column)
+    return as_text(values), codes
 
 
 def ids_of(column: pa.Array, name: str, what: str) -> tuple[list[str], np.ndarray]:

@@ -2,30 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import whole_number
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
-from mqcast.evaluation.implausible_forecasts import warn_of
-from mqcast.evaluation.metrics import Scored, pinball, ratio, scored_rows
-from mqcast.evaluation.plausibility import Sold, judge
+from mqcast.evaluation.metrics import Scored, ratio, scored_models, warn_of_implausible
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals
+from mqcast.evaluation.tables import ActualsTable, Missing, Names, actuals_of, common_rows
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
-from mqcast.levels import percentile
+from mqcast.levels import percentile, pinball
 from mqcast.settings import nearest
 
 Rows = Literal["same", "common"]
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Generic[IntoDataFrameT]):
     """Models beside a baseline.
 
     losses   dimension, model, level, loss, relative (1 is the baseline), best
@@ -37,11 +37,11 @@ class Comparison:
     _frame_types: FrameTypes
 
     @property
-    def losses(self) -> Any:
+    def losses(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self._losses)
 
     @property
-    def table(self) -> Any:
+    def table(self) -> IntoDataFrameT:
         return self._frame_types.to_native(self._wide(pl.col("relative")))
 
     def to_markdown(self) -> str:
@@ -64,8 +64,8 @@ class Comparison:
 
 
 def compare(
-    forecasts: Mapping[str, Any],
-    actuals: Any,
+    forecasts: Models[IntoDataFrameT],
+    actuals: Actuals,
     baseline: str,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
@@ -77,11 +77,11 @@ def compare(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Comparison:
+) -> Comparison[IntoDataFrameT]:
     """Each model's quantile loss over the baseline's, overall and by slice; `horizons`: the first leads only.
 
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
-    have. Warns, once, of forecasts that cannot be meant: see `implausible`.
+    have. Warns once of implausible forecasts: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)
@@ -91,70 +91,61 @@ def compare(
         raise ConfigError("forecasts is one frame; give {name: forecasts}")
     if not isinstance(baseline, str) or baseline not in forecasts:
         raise ConfigError(f"there is no model {baseline!r}{nearest(baseline, list(forecasts))} to be the baseline")
-    observed = read_actuals(actuals, names)
-    scored = {model: scored_rows(frame, observed, names, missing) for model, frame in forecasts.items()}
-    scored, sold = on_common_rows(scored, rows), Sold(observed)
-    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
+    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
+    scored = on_common_rows(scored_models(tables, observed, missing), rows)
+    warn_of_implausible(scored, observed)
     dimensions = [(OVERALL, None), *((one.name, one) for one in flattened(slices))]
-    found = []
+    losses = []
     for dimension, one in dimensions:
         of_model = {}
         for model, each in scored.items():
             where = np.ones(each.rows.num_rows, bool) if one is None else one.of(each.rows)
             if horizons is not None:
                 where &= each.rows.lead <= horizons
-            losses = [pinball(each.actual[where], each.rows.level(level)[where], level) for level in levels]
-            with np.errstate(over="ignore"):
-                of_model[model] = [float(loss.mean()) if loss.size else np.nan for loss in losses]
+            of_model[model] = _mean_losses(each, where, levels)
         best = np.min(list(of_model.values()), axis=0)
         for i, level in enumerate(levels):
-            for model, losses in of_model.items():
+            for model, mean in of_model.items():
                 base = of_model[baseline][i]
-                relative = losses[i] / base if base > 0 else np.nan
-                row = {"dimension": dimension, "model": model, "level": level, "loss": losses[i]}
-                found.append(row | {"relative": relative, "best": bool(losses[i] <= best[i])})
+                relative = mean[i] / base if base > 0 else np.nan
+                row = {"dimension": dimension, "model": model, "level": level, "loss": mean[i]}
+                losses.append(row | {"relative": relative, "best": bool(mean[i] <= best[i])})
     order = {model: i for i, model in enumerate([baseline, *(m for m in forecasts if m != baseline)])}
-    table = pl.DataFrame(found).with_columns(pl.col(pl.Float64).fill_nan(None))
+    table = pl.DataFrame(losses).with_columns(pl.col(pl.Float64).fill_nan(None))
     place = pl.col("model").replace_strict(order, return_dtype=pl.Int32)
     dimension = pl.col("dimension").replace_strict({name: i for i, (name, _) in enumerate(dimensions)})
     return Comparison(baseline, table.sort(dimension, place, "level"), scored[baseline].rows.frame_types)
 
 
+def _mean_losses(scored: Scored, where: np.ndarray, levels: Sequence[float]) -> list[float]:
+    losses = [pinball(scored.actual[where], scored.rows.level(level)[where], level) for level in levels]
+    with np.errstate(over="ignore"):
+        return [float(loss.mean()) if loss.size else np.nan for loss in losses]
+
+
 def on_common_rows(scored: dict[str, Scored], rows: Rows = "same") -> dict[str, Scored]:
-    keys = {model: _keys(each.rows) for model, each in scored.items()}
-    (first, of_first), *others = keys.items()
-    unlike = [model for model, table in others if not table.equals(of_first)]
-    if not unlike:
+    """The scored rows that all models have; an error if they differ and rows is "same"."""
+    masks = common_rows({model: each.rows for model, each in scored.items()})
+    if masks is None:
         return scored
-    common, columns = of_first, of_first.columns
-    for model in unlike:
-        common = common.join(keys[model], on=columns, how="semi")
-    if rows != "common" or not common.height:
-        both = ((of_first, keys[unlike[0]]), (keys[unlike[0]], of_first))
-        only = pl.concat([mine.join(theirs, on=columns, how="anti") for mine, theirs in both])
-        raise DataError(
-            f"{first!r} and {unlike[0]!r} do not forecast the same: {only.height} rows are in one alone",
-            "give the same series, cutoffs and dates, or rows='common'",
-            series=only[0, "id"],
-            time=str(only[0, "time"].date()),
-        )
-    kept = {}
-    for model, each in scored.items():
-        where = np.zeros(each.rows.num_rows, bool)
-        where[keys[model].with_row_index("row").join(common, on=columns, how="semi")["row"].to_numpy()] = True
-        kept[model] = Scored(each.rows.where(where), each.actual[where])
-    return kept
-
-
-def _keys(rows: Forecasts) -> pl.DataFrame:
-    times = {"cutoff": pl.Series(rows.cutoff), "time": pl.Series(rows.time)}
-    ids = pl.Series(rows.ids, dtype=pl.String).gather(rows.item)
-    return pl.DataFrame({"id": ids} | {name: series.cast(pl.Datetime("us")) for name, series in times.items()})
+    if rows == "common" and all(mask.any() for mask in masks.values()):
+        return {model: each.where(masks[model]) for model, each in scored.items()}
+    first, *others = scored
+    pairs = ((other, common_rows({first: scored[first].rows, other: scored[other].rows})) for other in others)
+    other, shared = next((other, shared) for other, shared in pairs if shared is not None)
+    alone = {model: np.flatnonzero(~mask) for model, mask in shared.items()}
+    model, places = next((model, places) for model, places in alone.items() if places.size)
+    number = sum(places.size for places in alone.values())
+    raise DataError(
+        f"{first!r} and {other!r} do not forecast the same: {number} rows are in one alone",
+        "give the same series, cutoffs and dates, or rows='common'",
+        **scored[model].rows.at(places[0]),
+    )
 
 
 def loss_by_lead(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
     leads: Leads = "auto",
@@ -163,30 +154,35 @@ def loss_by_lead(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """The mean quantile loss at each lead as the target date approaches, and `centred`: less its mean over the leads.
 
     Every lead is averaged over the same targets where that is possible (see `leads` of `volatility`).
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
-    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
-    if not models:
-        raise ConfigError("there is no model; give {name: forecasts}")
-    observed, found, frame_types = read_actuals(actuals, names), [], FrameTypes()
-    scored = on_common_rows({name: scored_rows(frame, observed, names, missing) for name, frame in models.items()})
-    for model, each in scored.items():
-        rows, frame_types = each.rows, each.rows.frame_types
+    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
+    losses = losses_by_lead(scored_models(tables, observed, missing), observed, levels, leads)
+    losses = losses if isinstance(forecasts, Mapping) else losses.drop("model")
+    return [*tables.values()][-1].frame_types.to_native(losses)
+
+
+def losses_by_lead(
+    scored: dict[str, Scored], observed: ActualsTable, levels: Sequence[float], leads: Leads = "auto"
+) -> pl.DataFrame:
+    """`loss_by_lead` of scored forecasts, after `model`."""
+    losses = []
+    for model, each in on_common_rows(scored).items():
+        rows = each.rows
         paths = trajectories_of(rows, actuals_of(rows, observed, "raise"), leads)
         assert paths is not None
         targets = paths.is_new.sum(axis=0)
         for level in levels:
             loss = pinball(paths.actual[:, None], rows.level(level)[paths.row], level)
             mean = ratio(np.where(paths.is_new, loss, 0).sum(axis=0), targets)
-            found += [
-                ({"model": model} if model else {})
-                | {"level": level, "lead": paths.horizon - step, "loss": mean[step]}
+            losses += [
+                {"model": model, "level": level, "lead": paths.horizon - step, "loss": mean[step]}
                 | {"centred": mean[step] - np.nanmean(mean), "targets": int(targets[step])}
                 for step in range(paths.horizon)
                 if targets[step]
             ]
-    return frame_types.to_native(pl.DataFrame(found))
+    return pl.DataFrame(losses)

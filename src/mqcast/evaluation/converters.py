@@ -8,11 +8,12 @@ level. Quantiles that cross are left as they are.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.data.values import as_text
 from mqcast.errors import ColumnTypeError, ConfigError, DataError, EmptyFrameError, MissingColumnError, SchemaError
@@ -20,6 +21,10 @@ from mqcast.evaluation.horizons import check_keys, forecast_frame, in_order
 from mqcast.levels import quantile_column
 from mqcast.settings import nearest
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Predictions: TypeAlias = IntoDataFrameT | Sequence[IntoDataFrameT] | Mapping[Any, IntoDataFrameT]
 _OF_A_LEVEL = re.compile(
     r"(?P<model>.+?)(?:-(?P<median>median)|-(?P<side>lo|hi)-(?P<width>[\d.]+)"
     r"|_ql?(?P<level>[\d.]+)(?:_d[\d.]+)?|-q-(?P<percent>[\d.]+))"
@@ -32,14 +37,14 @@ _OF_A_DARTS_LEVEL = re.compile(r"(.*)_q(\d*\.\d+)")
 
 
 def from_neuralforecast(
-    frame: Any,
+    frame: IntoDataFrameT,
     model: str | None = None,
     *,
     id: str = "unique_id",
     time: str = "ds",
     cutoff: Any = "cutoff",
     freq: str | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """What `cross_validation` of NeuralForecast, StatsForecast, MLForecast or TimeGPT gives.
 
     `model` may be left out if there is one. For what `predict` gives, which has no cutoffs, `cutoff` is a date.
@@ -56,7 +61,9 @@ def from_neuralforecast(
     return forecast_frame(_named(rows, keys, levels), freq, None if is_column else [cutoff])
 
 
-def from_autogluon(predictions: Any, *, cutoff: Any = None, freq: str | None = None) -> Any:
+def from_autogluon(
+    predictions: Predictions[IntoDataFrameT], *, cutoff: Any = None, freq: str | None = None
+) -> IntoDataFrameT:
     """What AutoGluon's `TimeSeriesPredictor.predict` gives, or a list of it, or a dictionary by cutoff.
 
     Without a cutoff, it is one step before each series' first date.
@@ -65,18 +72,21 @@ def from_autogluon(predictions: Any, *, cutoff: Any = None, freq: str | None = N
 
 
 def from_chronos(
-    predictions: Any, *, cutoff: Any = None, id: str = "item_id", time: str = "timestamp", freq: str | None = None
-) -> Any:
+    predictions: Predictions[IntoDataFrameT],
+    *,
+    cutoff: Any = None,
+    id: str = "item_id",
+    time: str = "timestamp",
+    freq: str | None = None,
+) -> IntoDataFrameT:
     """What Chronos' `predict_df` gives, or a list of it, or a dictionary by cutoff.
 
     Without a cutoff, it is one step before each series' first date. Of several targets each is a series of its own,
     "<id>/<target>".
     """
-    frames, dates = predictions, None if cutoff is None else [cutoff]
-    if isinstance(predictions, Mapping):
-        frames, dates = list(predictions.values()), list(predictions)
-    elif not isinstance(predictions, list | tuple):
-        frames = [predictions]
+    dates = list(predictions) if isinstance(predictions, Mapping) else None if cutoff is None else [cutoff]
+    frames: Any = predictions.values() if isinstance(predictions, Mapping) else predictions
+    frames = frames if isinstance(predictions, Mapping | list | tuple) else [predictions]
     parts = []
     for i, frame in enumerate(frames):
         rows = _open(frame, (id, time))
@@ -175,7 +185,7 @@ def from_darts(
     quantiles: Sequence[float] | None = None,
     forecast_horizon: int | None = None,
     stride: int | None = None,
-) -> Any:
+) -> "pd.DataFrame":
     """What Darts' `historical_forecasts` gives: a list of forecasts, or a list of such lists for several series.
 
     With `last_points_only`, `forecast_horizon` and `stride` have to be what `historical_forecasts` was told. What
@@ -235,24 +245,24 @@ def _darts_levels(
     if name is None and static is not None:
         key = next((key for key in ("unique_id", "item_id", "id") if key in static.columns), None)
         name = None if key is None else as_text(pa.array([static[key].iloc[0]]))[0]
-    found: dict[str, dict[float, np.ndarray]] = {}
+    by_component: dict[str, dict[float, np.ndarray]] = {}
     for i, component in enumerate(components):
         if match := _OF_A_DARTS_LEVEL.fullmatch(component):
-            found.setdefault(match[1], {})[float(match[2])] = values[:, i, 0]
+            by_component.setdefault(match[1], {})[float(match[2])] = values[:, i, 0]
         elif values.shape[2] > 1:
             levels = (0.1, 0.5, 0.9) if quantiles is None else quantiles
-            found[component] = dict(zip(levels, np.quantile(values[:, i], levels, axis=1), strict=True))
+            by_component[component] = dict(zip(levels, np.quantile(values[:, i], levels, axis=1), strict=True))
         else:
-            found[component] = {0.5: values[:, i, 0]}
+            by_component[component] = {0.5: values[:, i, 0]}
     if quantiles is not None:
-        for component, levels in found.items():
+        for component, levels in by_component.items():
             if missing := [level for level in quantiles if level not in levels]:
                 has, remedy = _listed(map(str, levels)), "ask for others, or forecast with samples or these quantiles"
                 raise DataError(f"there is no level {missing[0]:g}, only {has}", remedy, series=name or component)
-            found[component] = {level: levels[level] for level in quantiles}
-    if len(found) == 1:
-        return [(name or next(iter(found)), next(iter(found.values())))]
-    return [(component if name is None else f"{name}/{component}", levels) for component, levels in found.items()]
+            by_component[component] = {level: levels[level] for level in quantiles}
+    if len(by_component) == 1:
+        return [(name or next(iter(by_component)), next(iter(by_component.values())))]
+    return [(one if name is None else f"{name}/{one}", levels) for one, levels in by_component.items()]
 
 
 def from_gluonts(
@@ -260,7 +270,7 @@ def from_gluonts(
     *,
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
     stamp: Literal["start", "end"] | None = None,
-) -> Any:
+) -> "pd.DataFrame":
     """GluonTS' `Forecast` objects, of any kind; their start dates tell the cutoffs.
 
     GluonTS counts periods, not dates: `stamp` says whether your data names a week, month, quarter or year by its first

@@ -87,10 +87,10 @@ def check_keys(rows: nw.DataFrame[Any]) -> None:
 
 def _axis_of(codes: np.ndarray, times: np.ndarray, zone: str | None, freq: str | None) -> tuple[TimeAxis, bool]:
     """The grid of dates, and whether the dates are regular on it: most of them one step apart."""
-    found, place = np.unique(times, return_inverse=True)
-    pairs = np.unique(codes.astype(np.int64) * found.size + place)
-    longest = np.bincount(pairs // found.size).argmax()
-    dates = found[pairs[pairs // found.size == longest] % found.size]
+    all_dates, place = np.unique(times, return_inverse=True)
+    pairs = np.unique(codes.astype(np.int64) * all_dates.size + place)
+    longest = np.bincount(pairs // all_dates.size).argmax()
+    dates = all_dates[pairs[pairs // all_dates.size == longest] % all_dates.size]
     counts = np.ones(dates.size, int)
     if freq is not None:
         return TimeAxis.of(freq, zone, dates, counts), True
@@ -121,8 +121,8 @@ def _steps_ahead(cutoff: np.ndarray, times: np.ndarray, frequency: Frequency) ->
 
 def _ranks_ahead(codes: np.ndarray, cutoff: np.ndarray, times: np.ndarray) -> np.ndarray:
     """How many of the series' own dates, cutoffs included, each date lies after its cutoff."""
-    found, place = np.unique(np.concatenate([cutoff, times]), return_inverse=True)
-    pairs = np.tile(codes.astype(np.int64), 2) * found.size + place
+    all_dates, place = np.unique(np.concatenate([cutoff, times]), return_inverse=True)
+    pairs = np.tile(codes.astype(np.int64), 2) * all_dates.size + place
     ranks = np.searchsorted(np.unique(pairs), pairs)
     return ranks[codes.size :] - ranks[: codes.size]
 
@@ -131,8 +131,8 @@ def _step_before_first(
     groups: np.ndarray, times: np.ndarray, frequency: Frequency, is_regular: bool, is_said: bool
 ) -> np.ndarray:
     """One step before the first date of each group; an error where the dates do not tell the step."""
-    found, place = np.unique(groups, return_inverse=True)
-    first, last = np.full(found.size, np.iinfo(np.int64).max), np.full(found.size, np.iinfo(np.int64).min)
+    ids, place = np.unique(groups, return_inverse=True)
+    first, last = np.full(ids.size, np.iinfo(np.int64).max), np.full(ids.size, np.iinfo(np.int64).min)
     np.minimum.at(first, place, times)
     np.maximum.at(last, place, times)
     frequency = frequency if is_said else _without_weekends(frequency, times)

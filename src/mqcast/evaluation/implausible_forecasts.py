@@ -1,62 +1,62 @@
 """Implausible forecasts as tables, in words, and as one warning."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
 from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
-from mqcast.evaluation.tables import Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
+from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
 from mqcast.levels import percentile
 
 TOO_LARGE, NEGATIVE = "too large", "negative"
 REMEDY = "List them with mqcast.implausible(forecasts, actuals)."
 REMEDY_OF_LARGE = (
-    "Such values rule every mean: look at how the forecaster scales its target, and until that is put right compare "
-    "the median over the series (evaluate by the id)."
+    "Such values dominate every mean: check how the forecaster scales its target, and until that is fixed compare the "
+    "median over the series (evaluate by the id)."
 )
-REMEDY_OF_LEVELS = "Recalibrate these levels before anything is ordered by them."
+REMEDY_OF_LEVELS = "Recalibrate these levels before you order by them."
 
 
 def implausible(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     multiple: float = MULTIPLE,
     *,
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> "Implausible":
-    """Which forecasts cannot be meant, the worst first; of one frame, or of {model: frame}. See `Implausible`.
+) -> "Implausible[IntoDataFrameT]":
+    """Implausible forecasts, the worst first; of one frame, or of {model: frame}. See `Implausible`.
 
-    actuals: all that was ever sold, as far as it is known. Forecasts of dates that are still to come are judged too.
+    actuals: all known demand. Forecasts of future dates are judged too.
     """
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
     names = Names.of(schema, id=id, time=time, target=target)
-    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
-    if not models:
-        raise ConfigError("there is no model; give {name: forecasts}")
-    sold, verdicts = Sold(read_actuals(actuals, names)), []
-    for model, frame in models.items():
-        rows = read_forecasts(frame, names)
-        actual = actuals_of(rows, sold.actuals, "drop", may_be_none=True)[rows.trajectory]
-        verdicts.append(judge(str(model), rows, sold, actual, float(multiple)))
-    return Implausible(verdicts)
+    tables, observed = forecast_tables(forecasts, names), actuals_table(actuals, names)
+    return Implausible(
+        [_verdict(str(model), table, Sold(observed), float(multiple)) for model, table in tables.items()]
+    )
+
+
+def _verdict(model: str, table: ForecastTable, sold: Sold, multiple: float) -> Verdict:
+    actual = actuals_of(table, sold.actuals, "drop", may_be_none=True)[table.trajectory]
+    return judge(model, table, sold, actual, multiple)
 
 
 @dataclass(frozen=True, eq=False)
-class Implausible:
-    """What `implausible` found; true if there is anything. `print` it for the same in words.
+class Implausible(Generic[IntoDataFrameT]):
+    """What `implausible` returns; true if there is anything. `print` it for the same in words.
 
     rows       one row an implausible forecast, the worst first: id, cutoff, date, horizon, quantile (the worst level),
                forecast (its value), largest (the largest value ever sold), multiple (in size, of that), reason
@@ -74,21 +74,21 @@ class Implausible:
         return any(self.verdicts)
 
     def __str__(self) -> str:
-        return told(self.verdicts) or "No forecast is implausible."
+        return in_words(self.verdicts) or "No forecast is implausible."
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> IntoDataFrameT:
         table = pl.concat([self._named(one, worst_rows(one)) for one in self.verdicts])
         return self._frame_types.to_native(
             table.sort("multiple", descending=True, nulls_last=True, maintain_order=True), self._id
         )
 
     @property
-    def counts(self) -> Any:
+    def counts(self) -> IntoDataFrameT:
         return self._frame_types.to_native(pl.concat([self._named(one, _counts(one)) for one in self.verdicts]))
 
     @property
-    def all_zero(self) -> Any:
+    def all_zero(self) -> IntoDataFrameT:
         tables = []
         for one in self.verdicts:
             ids = pl.Series(one.forecasts.ids, dtype=pl.String).gather(one.zeros)
@@ -96,12 +96,12 @@ class Implausible:
         return self._frame_types.to_native(pl.concat(tables), self._id)
 
     @property
-    def coverage(self) -> Any:
+    def coverage(self) -> IntoDataFrameT:
         tables = []
         for one in self.verdicts:
-            found = [(each.level, each.coverage, each.rows) for each in one.levels]
+            levels = [(each.level, each.coverage, each.rows) for each in one.levels]
             kinds = {"quantile": pl.Float64, "coverage": pl.Float64, "forecasts": pl.Int64}
-            tables.append(self._named(one, pl.DataFrame(found, schema=kinds, orient="row")))
+            tables.append(self._named(one, pl.DataFrame(levels, schema=kinds, orient="row")))
         return self._frame_types.to_native(pl.concat(tables))
 
     @property
@@ -117,7 +117,7 @@ class Implausible:
 
 
 def worst_rows(one: Verdict, most: int | None = None) -> pl.DataFrame:
-    """The worst so many, or all."""
+    """The `most` worst, or all."""
     rows, names = one.rows[:most], one.forecasts.names
     reason = pl.Series(np.where(one.is_negative[:most].astype(bool), NEGATIVE, TOO_LARGE), dtype=pl.String)
     return pl.DataFrame(
@@ -148,62 +148,48 @@ def _counts(one: Verdict) -> pl.DataFrame:
     )
 
 
-_is_told_elsewhere: ContextVar[bool] = ContextVar("is_told_elsewhere", default=False)
-
-
-@contextmanager
-def told_elsewhere() -> Iterator[None]:
-    """Inside, nothing is warned of: for one who judges the same forecasts in several ways, and warns once."""
-    token = _is_told_elsewhere.set(True)
-    try:
-        yield
-    finally:
-        _is_told_elsewhere.reset(token)
-
-
 def warn_of(verdicts: Iterable[Verdict]) -> None:
     """One warning of all that is implausible, if anything is."""
-    text = "" if _is_told_elsewhere.get() else told(verdicts)
-    if text:
+    if text := in_words(verdicts):
         warn(text, ImplausibleForecastWarning)
 
 
-def told(verdicts: Iterable[Verdict]) -> str:
-    """What is implausible, in words, and what to do; nothing if nothing is."""
-    found = [one for one in verdicts if one]
-    return " ".join([*map(sentences, found), *remedies(found)])
+def in_words(verdicts: Iterable[Verdict]) -> str:
+    """What is implausible and what to do about it; an empty text if nothing is."""
+    bad = [one for one in verdicts if one]
+    return " ".join([*map(sentences, bad), *remedies(bad)])
 
 
 def remedies(verdicts: Iterable[Verdict]) -> list[str]:
-    found = list(verdicts)
-    texts = [REMEDY] if any(len(one.rows) or len(one.zeros) for one in found) else []
-    texts += [REMEDY_OF_LARGE] if any(one.num_large for one in found) else []
-    return texts + ([REMEDY_OF_LEVELS] if any(one.levels for one in found) else [])
+    verdicts = list(verdicts)
+    texts = [REMEDY] if any(len(one.rows) or len(one.zeros) for one in verdicts) else []
+    texts += [REMEDY_OF_LARGE] if any(one.num_large for one in verdicts) else []
+    return texts + ([REMEDY_OF_LEVELS] if any(one.levels for one in verdicts) else [])
 
 
 def sentences(one: Verdict) -> str:
-    """What is implausible of one model."""
-    large, rows, found = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
+    """What is implausible in one model's forecasts."""
+    large, rows, texts = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
     if large:
-        found.append(
+        texts.append(
             f"{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than {one.multiple:g} times "
             f"the largest value that their series ever had. {_worst(one, 0)}"
         )
     if large < len(one.rows):
-        found.append(
+        texts.append(
             f"{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, are negative, "
             f"though no actual ever was. {_worst(one, large)}"
         )
     if len(one.zeros):
         shown = ", ".join(quoted(one.forecasts.ids[i]) for i in one.zeros[:3])
-        found.append(
+        texts.append(
             f"{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
             f"{' …' if len(one.zeros) > 3 else '.'}"
         )
-    found += [
+    texts += [
         f"{each.coverage:.1%} of {each.rows:,} actuals are at or below {percentile(each.level)}." for each in one.levels
     ]
-    return (f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "") + " ".join(found)
+    return (f"{shortened(one.model, LONGEST_QUOTED)}: " if one.model else "") + " ".join(texts)
 
 
 def _worst(one: Verdict, place: int) -> str:

@@ -1,4 +1,4 @@
-"""Do forecasts move for good reason? Martingale diagnostics (Foster and others, 2021) of any forecaster's frame.
+"""Are revisions justified? Martingale diagnostics (Foster and others, 2021) of any forecaster's frame.
 
 For one target (a series and a date) let τ be the quantile that was announced first, at step 0. p_j is the chance that
 the forecast of step j gives to demand of at most τ; at the last step p_H is 1 if demand was at most τ, else 0. For one
@@ -12,12 +12,13 @@ go on in their direction, it under-reacts. Closer to zero is better, not lower.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import whole_number
 from mqcast.data.frame_types import FrameTypes
@@ -27,8 +28,9 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
+from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import (
     CASES,
     Cdf,
@@ -39,14 +41,14 @@ from mqcast.evaluation.trajectories import (
     negative_share,
     trajectories_of,
 )
-from mqcast.evaluation.weights import weights_of
+from mqcast.evaluation.weights import Weights, weights_of
 
 TARGETS_AT_A_TIME = 2**12
 MOST_RESAMPLES = 1_000_000
 RESAMPLES_AT_A_TIME = 64
 INTERVAL = (2.5, 97.5)
-OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "turns"), ("mqc", "sqpc")
-MEANS = ("mqc", "sqpc", "turns")
+OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "direction_changes"), ("mqc", "sqpc")
+MEANS = ("mqc", "sqpc", "direction_changes")
 MANY_ZEROS = 0.1  # announced quantiles of 0, a share of the targets beyond which V says little
 NEGLIGIBLE = 0.0005  # excess volatility that is 0 to three digits, however sure
 SAME = "judge both on the same rows, with the same settings"
@@ -54,11 +56,11 @@ Zeros = Literal["keep", "drop"]
 
 
 def volatility(
-    revisions: Any,
-    actuals: Any,
+    revisions: Forecasts[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     cdf: Cdf = "gamma",
-    weights: Literal["demand", "realised"] | Mapping[Any, float] | Any | None = None,
+    weights: Weights = None,
     resamples: int = 1000,
     seed: int = 0,
     *,
@@ -70,7 +72,7 @@ def volatility(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> "Volatility":
+) -> "Volatility[IntoDataFrameT]":
     """The process V of each level, averaged over targets, with 95 % intervals from resampled items.
 
     revisions: a forecast frame with several cutoffs for each target date. actuals: a frame of ids, dates and demand.
@@ -84,30 +86,58 @@ def volatility(
     weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
-    whole_number("resamples", resamples, 1, MOST_RESAMPLES)
-    whole_number("seed", seed, 0)
-    table, observed = read_forecasts(revisions, names), read_actuals(actuals, names)
-    one_of("zeros", zeros, Zeros)
-    settings = {"zeros": zeros, "cdf": "function" if callable(cdf) else cdf, "leads": leads, "seed": seed}
-    settings["weights"] = weights if weights is None or isinstance(weights, str) else "own"
-    chosen = flattened(slices)
-    results = []
-    for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in chosen)]:
-        found = None
-        if part.num_rows:
-            actual = actuals_of(part, observed, missing, may_be_none=part is not table)
-            found = trajectories_of(part, actual, leads, may_be_none=part is not table)
-        if found is None:
-            results.append(_Result.of_nothing(name, levels))
-            continue
-        chances = Chances(part, levels, cdf, negative_share(found.actual), revisions)
-        weight = weights_of(weights, part, found, observed, names)
-        results.append(_judge(name, chances, found, weight, resamples, seed, zeros == "drop"))
+    settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)
+    table, observed = forecast_table(revisions, names), actuals_table(actuals, names)
+    judged = volatility_of(table, observed, settings, flattened(slices))
     warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
-    return Volatility(results, settings, has_slices=bool(chosen), frame_types=table.frame_types)
+    return judged
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How volatility is judged: the arguments of `volatility`."""
+
+    levels: tuple[float, ...]
+    cdf: Cdf = "gamma"
+    weights: Weights = None
+    resamples: int = 1000
+    seed: int = 0
+    leads: Leads = "auto"
+    zeros: Zeros = "keep"
+    missing: Missing = "raise"
+
+    def __post_init__(self):
+        whole_number("resamples", self.resamples, 1, MOST_RESAMPLES)
+        whole_number("seed", self.seed, 0)
+        one_of("zeros", self.zeros, Zeros)
+
+    def must_agree(self) -> dict[str, Any]:
+        """What two forecasters must have in common to be compared."""
+        weights = self.weights if self.weights is None or isinstance(self.weights, str) else "own"
+        cdf = "function" if callable(self.cdf) else self.cdf
+        return {"zeros": self.zeros, "cdf": cdf, "leads": self.leads, "seed": self.seed, "weights": weights}
+
+
+def volatility_of(
+    table: ForecastTable, observed: ActualsTable, settings: Settings, slices: Sequence[Slice] = ()
+) -> "Volatility[Any]":
+    """`volatility` of tables, without its warning."""
+    results = []
+    for name, part in [(OVERALL, table), *((one.name, table.where(one.of(table))) for one in slices)]:
+        paths = None
+        if part.num_rows:
+            actual = actuals_of(part, observed, settings.missing, may_be_none=part is not table)
+            paths = trajectories_of(part, actual, settings.leads, may_be_none=part is not table)
+        if paths is None:
+            results.append(_Result.of_nothing(name, settings.levels))
+            continue
+        chances = Chances(part, settings.levels, settings.cdf, negative_share(paths.actual))
+        weight = weights_of(settings.weights, part, paths, observed)
+        results.append(_judge(name, chances, paths, weight, settings))
+    return Volatility(results, settings.must_agree(), has_slices=bool(slices), frame_types=table.frame_types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,14 +181,14 @@ class _Result:
         return self.process["V"][:, -1]
 
 
-class Volatility:
-    """What `volatility` found.
+class Volatility(Generic[IntoDataFrameT]):
+    """What `volatility` returns.
 
     process   level, step, lead, V, lo, hi, Q, U, targets: by step, from the first forecast (0) to the outcome (lead 0).
               U = V + (1 - 2 p_0)(p_j - p_0); V and U differ by the error of calibration.
     summary   level, excess (V at the outcome), lo, hi, reading, coverage (how often demand was at most τ), announced
               (the chance given to that at first), mqc and sqpc (mean size of a revision, in units and as a share of the
-              mean of both), turns (changes of direction a target), items, targets, announced_0 (share of targets whose
+              mean of both), direction_changes (per target), items, targets, announced_0 (share of targets whose
               announced quantile is 0), and the cases of CASES.
     """
 
@@ -166,14 +196,22 @@ class Volatility:
         self._results, self._settings, self._has_slices, self._frame_types = results, settings, has_slices, frame_types
 
     @property
-    def process(self) -> Any:
+    def process(self) -> IntoDataFrameT:
+        return self._frame_types.to_native(self.polars_process)
+
+    @property
+    def summary(self) -> IntoDataFrameT:
+        return self._frame_types.to_native(self.polars_summary)
+
+    @property
+    def polars_process(self) -> pl.DataFrame:
         return self._table([row for result in self._results for row in _process_rows(result)])
 
     @property
-    def summary(self) -> Any:
+    def polars_summary(self) -> pl.DataFrame:
         return self._table([row for result in self._results for row in _summary_rows(result)])
 
-    def reduction(self, baseline: "Volatility") -> Any:
+    def reduction(self, baseline: "Volatility[Any]") -> IntoDataFrameT:
         """How much nearer to 0 than the baseline: 1 - |excess| / |baseline's|, with a paired 95 % interval.
 
         It is null where the baseline's own interval covers 0: there is nothing to reduce. `difference`, of the absolute
@@ -185,48 +223,40 @@ class Volatility:
         if unlike or len(self._results) != len(baseline._results):
             raise ConfigError(f"the baseline was judged with other {', '.join(unlike) or 'slices'}; {SAME}")
         pairs = zip(self._results, baseline._results, strict=True)
-        return self._table([row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)])
+        rows = [row for mine, theirs in pairs for row in _reduction_rows(mine, theirs)]
+        return self._frame_types.to_native(self._table(rows))
 
     def __repr__(self) -> str:
-        rows = [row for result in self._results for row in _summary_rows(result)]
         shown = ["slice"] if self._has_slices else []
         shown += ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
         with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, tbl_rows=-1, fmt_str_lengths=60):
-            return f"Volatility (V at the outcome, 95 % interval)\n{pl.DataFrame(rows).select(shown)}"
+            return f"Volatility (V at the outcome, 95 % interval)\n{self.polars_summary.select(shown)}"
 
-    def _table(self, rows: list[dict[str, Any]]) -> Any:
+    def _table(self, rows: list[dict[str, Any]]) -> pl.DataFrame:
         table = pl.DataFrame(rows, infer_schema_length=None)
         table = table.with_columns(pl.col(pl.Null).cast(pl.Float64)).with_columns(pl.col(pl.Float64).fill_nan(None))
-        return self._frame_types.to_native(table if self._has_slices else table.drop("slice"))
+        return table if self._has_slices else table.drop("slice")
 
 
-def _judge(
-    name: str,
-    chances: Chances,
-    found: Trajectories,
-    weight: np.ndarray | None,
-    resamples: int,
-    seed: int,
-    drop_zeros: bool,
-) -> _Result:
+def _judge(name: str, chances: Chances, paths: Trajectories, weight: np.ndarray | None, settings: Settings) -> _Result:
     """Sums over the targets of each item; then means, over items and over resampled items."""
-    present, place = np.unique(found.item, return_inverse=True)
-    sums = _Sums(len(present), len(chances.levels), found.horizon + 1)
-    size = len(found) if callable(chances.cdf) else TARGETS_AT_A_TIME
-    bounds = [(begin, min(begin + size, len(found))) for begin in range(0, len(found), size)]
+    present, place = np.unique(paths.item, return_inverse=True)
+    sums = _Sums(len(present), len(chances.levels), paths.horizon + 1)
+    size = len(paths) if callable(chances.cdf) else TARGETS_AT_A_TIME
+    bounds = [(begin, min(begin + size, len(paths))) for begin in range(0, len(paths), size)]
 
     def work(bound: tuple[int, int]) -> "_Sums":
         begin, end = bound
         weigh = np.ones(end - begin) if weight is None else weight[begin:end]
-        return _sums_of(chances, found.part(begin, end), weigh, place[begin:end], drop_zeros)
+        return _sums_of(chances, paths.part(begin, end), weigh, place[begin:end], settings.zeros == "drop")
 
     for more in ordered_map(work, bounds):
         sums.add(more)
     process, means = sums.means()
     ids = tuple(chances.forecasts.ids[i] for i in present)
-    by_item, resampled = np.bincount(place), sums.resampled(resamples, seed)
+    by_item, resampled = np.bincount(place), sums.resampled(settings.resamples, settings.seed)
     levels = chances.levels
-    return _Result(name, levels, ids, found.time, by_item, resampled, process, sums.targets, means, sums.cases)
+    return _Result(name, levels, ids, paths.time, by_item, resampled, process, sums.targets, means, sums.cases)
 
 
 class _Sums:
@@ -265,14 +295,14 @@ class _Sums:
     def resampled(self, resamples: int, seed: int) -> np.ndarray:
         """(resamples, levels, steps): V of as many items, drawn with replacement; the same draws for every model."""
         num_items, draws = len(self.v), np.random.default_rng(seed)
-        v, weight, found = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
+        v, weight, means = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
         for begin in range(0, resamples, RESAMPLES_AT_A_TIME):
             size = min(RESAMPLES_AT_A_TIME, resamples - begin)
             drawn = draws.integers(0, num_items, (size, num_items)) + np.arange(size)[:, None] * num_items
             times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(float)
             with np.errstate(invalid="ignore", divide="ignore"):
-                found.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
-        return np.concatenate(found)
+                means.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
+        return np.concatenate(means)
 
 
 def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray, drop_zeros: bool) -> _Sums:
@@ -318,8 +348,9 @@ def revision_sizes(quantiles: np.ndarray, is_revision: np.ndarray) -> dict[str, 
     share = np.divide(2 * size, mean, where=mean > 0, out=np.zeros_like(size))
     index = np.maximum.accumulate(np.where(change != 0, np.arange(change.shape[-1]), 0), axis=-1)
     direction = np.sign(np.take_along_axis(change, index, axis=-1))  # of the last real change
-    turns = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
-    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "turns": turns.sum(axis=-1).astype(float)}
+    reversals = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
+    changes = reversals.sum(axis=-1).astype(float)
+    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "direction_changes": changes}
 
 
 def _process_rows(result: _Result) -> list[dict[str, Any]]:
@@ -357,7 +388,7 @@ def _reading(result: _Result, i: int, lo: float, hi: float) -> str:
     if not result.has_interval:
         return "one item: no interval"
     if abs(result.excess[i]) < NEGLIGIBLE or lo <= 0 <= hi:
-        return "not told from 0"
+        return "not significant"
     return "over-reaction" if lo > 0 else "under-reaction"
 
 
@@ -375,12 +406,12 @@ def _reduction_rows(mine: _Result, theirs: _Result) -> list[dict[str, Any]]:
     their_lo, their_hi = theirs.interval(theirs.resampled[..., -1])
     rows = []
     for i, level in enumerate(mine.levels):
-        told = bool(their_lo[i] > 0 or their_hi[i] < 0)
+        is_significant = bool(their_lo[i] > 0 or their_hi[i] < 0)
         size = float(np.abs(mine.excess[i]) - np.abs(theirs.excess[i]))
         rows.append(
             {"slice": mine.slice, "level": level, "excess": mine.excess[i], "baseline_excess": theirs.excess[i]}
             | {
-                name: value if told else None
+                name: value if is_significant else None
                 for name, value in (("reduction", reduction[i]), ("lo", lo[i]), ("hi", hi[i]))
             }
             | {"difference": size, "difference_lo": difference[0, i], "difference_hi": difference[1, i]}

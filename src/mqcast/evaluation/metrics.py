@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import names_of, whole_number
-from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import season_of
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -16,25 +16,16 @@ from mqcast.errors import ConfigError, MissingColumnError
 from mqcast.evaluation.columns import columns_of, distinct, places
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.slices import OVERALL, Slices, attribute, flattened
-from mqcast.evaluation.tables import (
-    Actuals,
-    Crossing,
-    Forecasts,
-    Missing,
-    Names,
-    actuals_of,
-    crossings,
-    read_actuals,
-    read_forecasts,
-)
-from mqcast.levels import quantile_column
+from mqcast.evaluation.reading import Actuals, Crossing, Forecasts, Models, actuals_table, forecast_tables
+from mqcast.evaluation.slices import OVERALL, Slice, Slices, attribute, flattened
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of, crossings
+from mqcast.levels import pinball, quantile_column
 from mqcast.settings import nearest
 
 
 def evaluate(
-    forecasts: Any,
-    actuals: Any,
+    forecasts: Forecasts[IntoDataFrameT] | Models[IntoDataFrameT],
+    actuals: Actuals,
     by: str | Sequence[str] = (),
     *,
     slices: Slices | None = None,
@@ -46,11 +37,12 @@ def evaluate(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """One row a group, one column a metric, in the library of the forecasts' own frame.
 
-    forecasts: a forecast frame, or {model: frame}. by: "horizon" (or "lead"), "cutoff", the time or the id column, a
-    column of `static`, or any other column of the forecasts. slices: one row each, beside one for all.
+    forecasts: a forecast frame or {model: frame}; tables of `read_forecasts` and `read_actuals` save reading again.
+    by: "horizon" (or "lead"), "cutoff", the time or the id column, a column of `static`, or any other column of the
+    forecasts. slices: one row each, beside one for all.
 
     rows                    forecasts scored
     quantile_loss_q0.5 …    mean pinball loss
@@ -63,39 +55,95 @@ def evaluate(
     wape, bias, mase, sql   of the median: Σ |error| / Σ |y|; mean of forecast - actual; mean of |error|, and (sql) of
                             2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
-    names = Names.of(schema, id=id, time=time, target=target)
-    by = names_of("by", by)
+    by, chosen = names_of("by", by), flattened(slices)
     if season is not None:
         whole_number("season", season)
-    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
-    if not models:
-        raise ConfigError("there is no model; give {name: forecasts}")
-    observed, chosen = read_actuals(actuals, names), flattened(slices)
-    taken = {"model": isinstance(forecasts, Mapping), "slice": bool(chosen)}
-    if clash := [name for name in by if taken.get(name)]:
+    names = Names.of(schema, id=id, time=time, target=target)
+    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names, crossing)
+    leading = [*(["model"] if isinstance(forecasts, Mapping) else []), *(["slice"] if chosen else [])]
+    if clash := [name for name in by if name in leading]:
         raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
-    scales, sold = _Scales(observed, season), Sold(observed)
-    found, verdicts, frame_types = [], [], FrameTypes()
-    for model, frame in models.items():
-        scored = scored_rows(frame, observed, names, missing, crossing)
-        verdicts.append(judge(str(model), scored.rows, sold, scored.actual))
-        keys, frame_types = [_group(name, scored.rows, frame, static) for name in by], scored.rows.frame_types
-        for name, rows in [(OVERALL, None), *((one.name, one.of(scored.rows)) for one in chosen)]:
-            table = _metrics(scored, keys, rows, scales)
-            lead = ({"model": model} if taken["model"] else {}) | ({"slice": name} if chosen else {})
-            found.append(table.select(*(pl.lit(value).alias(key) for key, value in lead.items()), pl.all()))
-    warn_of(verdicts)
-    return frame_types.to_native(pl.concat(found, how="diagonal_relaxed"), names.id if names.id in by else None)
+    scored = scored_models(tables, observed, missing)
+    metrics = accuracy(scored, observed, by, chosen, static=static, season=season, leading=leading)
+    warn_of_implausible(scored, observed)
+    last = [*tables.values()][-1]
+    return last.frame_types.to_native(metrics, last.names.id if last.names.id in by else None)
+
+
+def accuracy(
+    scored: Mapping[str, "Scored"],
+    observed: ActualsTable,
+    by: Sequence[str] = (),
+    slices: Sequence[Slice] = (),
+    *,
+    static: Any = None,
+    season: int | None = None,
+    leading: Sequence[str] = ("model", "slice"),
+) -> pl.DataFrame:
+    """The metrics of `evaluate`, after the leading columns and the groups."""
+    scales, tables = _Scales(observed, season), []
+    for model, each in scored.items():
+        groups = [_group(name, each.rows, static) for name in by]
+        for name, rows in [(OVERALL, None), *((one.name, one.of(each.rows)) for one in slices)]:
+            keys = {"model": model, "slice": name}
+            table = _metrics(each, groups, rows, scales)
+            tables.append(table.select(*(pl.lit(keys[key]).alias(key) for key in leading), pl.all()))
+    return pl.concat(tables, how="diagonal_relaxed")
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
     """Forecasts that have an actual, and the actuals."""
 
-    rows: Forecasts
+    rows: ForecastTable
     actual: np.ndarray  # (rows,)
+
+    @classmethod
+    def of(cls, table: ForecastTable, actuals: ActualsTable, missing: Missing) -> "Scored":
+        actual = actuals_of(table, actuals, missing)[table.trajectory]
+        known = ~np.isnan(actual)
+        return cls(table, actual) if known.all() else cls(table, actual).where(known)
+
+    def where(self, rows: np.ndarray) -> "Scored":
+        return Scored(self.rows.where(rows), self.actual[rows])
+
+    def losses(self) -> list[np.ndarray]:
+        """The quantile losses of each level."""
+        return [pinball(self.actual, self.rows.quantiles[:, i], level) for i, level in enumerate(self.rows.levels)]
+
+
+def scored_models(tables: Mapping[str, ForecastTable], actuals: ActualsTable, missing: Missing) -> dict[str, Scored]:
+    return {model: Scored.of(table, actuals, missing) for model, table in tables.items()}
+
+
+def warn_of_implausible(scored: Mapping[str, Scored], actuals: ActualsTable) -> None:
+    sold = Sold(actuals)
+    warn_of([judge(str(model), each.rows, sold, each.actual) for model, each in scored.items()])
+
+
+@dataclass(frozen=True, eq=False)
+class LossSums:
+    """Sums over the forecasts of each group."""
+
+    rows: np.ndarray  # (groups,)
+    size: np.ndarray  # (groups,): of |y|
+    loss: np.ndarray  # (levels, groups)
+    covered: np.ndarray  # (levels, groups): actuals at or below the quantile
+
+    @classmethod
+    def of(cls, scored: Scored, losses: Sequence[np.ndarray], code: np.ndarray, num_groups: int) -> "LossSums":
+        def total(values: np.ndarray) -> np.ndarray:
+            return np.bincount(code, values, minlength=num_groups)
+
+        actual, quantiles = scored.actual, scored.rows.quantiles
+        return cls(
+            rows=total(np.ones_like(actual)),
+            size=total(np.abs(actual)),
+            loss=np.stack([total(loss) for loss in losses]),
+            covered=np.stack([total(actual <= quantiles[:, i]) for i in range(len(losses))]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +155,7 @@ class _Group:
     labels: pl.Series
 
 
-def scored_rows(frame: Any, actuals: Actuals, names: Names, missing: Missing, crossing: Crossing = "allow") -> Scored:
-    rows = read_forecasts(frame, names, crossing=crossing)
-    actual = actuals_of(rows, actuals, missing)[rows.trajectory]
-    known = ~np.isnan(actual)
-    return Scored(rows, actual) if known.all() else Scored(rows.where(known), actual[known])
-
-
-def _group(name: str, rows: Forecasts, frame: Any, static: Any) -> _Group:
+def _group(name: str, rows: ForecastTable, static: Any) -> _Group:
     called = rows.names
     if name in ("horizon", "lead", called.horizon):
         return _Group(name, rows.lead, pl.Series(np.arange(rows.lead.max() + 1, dtype=np.int32)))
@@ -124,63 +165,59 @@ def _group(name: str, rows: Forecasts, frame: Any, static: Any) -> _Group:
         return _Group(name, places(times, dates), rows.clock.dates(dates))
     if name == called.id:
         return _Group(name, rows.item, pl.Series(rows.ids))
-    names = open_source(frame, "the forecasts").names
+    source = open_source(rows.frame, "the forecasts")
     if static is not None and name in open_source(static, "the static table").names:
         value_of = attribute(static, name, called)
         texts = pl.Series([value_of.get(series, "(missing)") for series in rows.ids])
         labels = texts.unique().sort()
         return _Group(name, np.asarray(labels.search_sorted(texts))[rows.item], labels)
-    if name in names:
-        values = pl.Series(columns_of(frame, [name], "the forecasts")[name])
+    if name in source.names:
+        values = pl.Series(columns_of(source, [name], "the forecasts")[name])
         values = values.cast(pl.String) if values.dtype == pl.Categorical else values
         labels = values.unique().sort()
         place = values.rank("dense").cast(pl.Int64) - 1 + labels.null_count()
         return _Group(name, rows.from_frame(place.fill_null(0).to_numpy()), labels)
     known = [] if static is None else open_source(static, "the static table").names
-    options = list(dict.fromkeys(map(str, ["horizon", called.cutoff, called.time, called.id, *known, *names])))
+    options = list(dict.fromkeys(map(str, ["horizon", called.cutoff, called.time, called.id, *known, *source.names])))
     raise MissingColumnError(
         f"there is nothing to group by called {name!r}{nearest(name, options)}; there are {', '.join(options)}"
     )
 
 
-def _metrics(scored: Scored, keys: list[_Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
+def _metrics(scored: Scored, groups: list[_Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
     """Sums by group, then their ratios."""
-    rows, actual = scored.rows, scored.actual
     if where is not None:
-        rows, actual = rows.where(where), actual[where]
-        keys = [_Group(key.name, key.codes[where], key.labels) for key in keys]
-    code, labels, num_groups = _joint(keys, rows.num_rows)
+        scored = scored.where(where)
+        groups = [_Group(group.name, group.codes[where], group.labels) for group in groups]
+    rows, actual, losses = scored.rows, scored.actual, scored.losses()
+    code, labels, num_groups = _joint(groups, rows.num_rows)
     num_leads = int(rows.lead.max(initial=0)) + 1
-    code_of_lead = code * num_leads + rows.lead
+    sums = LossSums.of(scored, losses, code, num_groups)
+    by_lead = LossSums.of(scored, losses, code * num_leads + rows.lead, num_groups * num_leads)
+    is_lead = by_lead.rows.reshape(num_groups, num_leads) > 0
 
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(code, values, minlength=num_groups)
 
-    def by_lead(values: np.ndarray) -> np.ndarray:
-        return np.bincount(code_of_lead, values, minlength=num_groups * num_leads).reshape(num_groups, num_leads)
-
-    number, size, size_of_lead = total(np.ones_like(actual)), total(np.abs(actual)), by_lead(np.abs(actual))
-    is_lead = by_lead(np.ones_like(actual)) > 0
     scale, scaled = scales.at(rows), np.zeros_like(actual)
-    metrics: dict[str, np.ndarray] = {"rows": number.astype(np.int64)}
-    for i, level in enumerate(rows.levels):
-        loss = pinball(actual, rows.quantiles[:, i], level)
-        scaled += 2 / len(rows.levels) * loss
-        metrics[f"quantile_loss_{quantile_column(level)}"] = ratio(total(loss), number)
-        metrics[f"qrisk_pooled_{quantile_column(level)}"] = ratio(2 * total(loss), size)
-        of_lead = np.where(is_lead, ratio(2 * by_lead(loss), size_of_lead), 0)
-        metrics[f"qrisk_tft_code_{quantile_column(level)}"] = ratio(of_lead.sum(axis=1), is_lead.sum(axis=1))
-        metrics[f"coverage_{quantile_column(level)}"] = ratio(total(actual <= rows.quantiles[:, i]), number)
+    metrics: dict[str, np.ndarray] = {"rows": sums.rows.astype(np.int64)}
+    for i, name in enumerate(map(quantile_column, rows.levels)):
+        scaled += 2 / len(rows.levels) * losses[i]
+        metrics[f"quantile_loss_{name}"] = ratio(sums.loss[i], sums.rows)
+        metrics[f"qrisk_pooled_{name}"] = ratio(2 * sums.loss[i], sums.size)
+        risk_of_lead = np.where(is_lead, ratio(2 * by_lead.loss[i], by_lead.size).reshape(is_lead.shape), 0)
+        metrics[f"qrisk_tft_code_{name}"] = ratio(risk_of_lead.sum(axis=1), is_lead.sum(axis=1))
+        metrics[f"coverage_{name}"] = ratio(sums.covered[i], sums.rows)
     metrics["wql"] = np.mean([metrics[f"qrisk_pooled_{quantile_column(level)}"] for level in rows.levels], axis=0)
     for low, high in _pairs(rows.levels):
         name, lower, upper = f"{quantile_column(low)}_{quantile_column(high)}", rows.level(low), rows.level(high)
-        metrics[f"width_{name}"] = ratio(total(upper - lower), number)
-        metrics[f"inside_{name}"] = ratio(total((actual >= lower) & (actual <= upper)), number)
-    metrics["crossing"] = ratio(total(crossings(rows.quantiles)), number)
+        metrics[f"width_{name}"] = ratio(total(upper - lower), sums.rows)
+        metrics[f"inside_{name}"] = ratio(total((actual >= lower) & (actual <= upper)), sums.rows)
+    metrics["crossing"] = ratio(total(crossings(rows.quantiles)), sums.rows)
     if 0.5 in rows.levels:
         error = rows.level(0.5) - actual
-        metrics["wape"] = ratio(total(np.abs(error)), size)
-        metrics["bias"] = ratio(total(error), number)
+        metrics["wape"] = ratio(total(np.abs(error)), sums.size)
+        metrics["bias"] = ratio(total(error), sums.rows)
         metrics["mase"] = ratio(total(np.nan_to_num(np.abs(error) / scale)), total(~np.isnan(scale)))
     metrics["sql"] = ratio(total(np.nan_to_num(scaled / scale)), total(~np.isnan(scale)))
     if clash := [name for name in labels if name in metrics]:
@@ -205,11 +242,6 @@ def _joint(keys: list[_Group], num_rows: int) -> tuple[np.ndarray, dict[str, pl.
     return code, dict(reversed(labels.items())), len(present)
 
 
-def pinball(actual: np.ndarray, quantile: np.ndarray, level: float) -> np.ndarray:
-    error = actual - quantile
-    return np.maximum(level * error, (level - 1) * error)
-
-
 def ratio(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """NaN where there is nothing to divide by."""
     return np.divide(values, sizes, where=sizes > 0, out=np.full(np.shape(values), np.nan))
@@ -224,7 +256,7 @@ def _pairs(levels: tuple[float, ...]) -> list[tuple[float, float]]:
 class _Scales:
     """The mean seasonal difference |y_t - y_{t-m}| of each series up to a cutoff."""
 
-    def __init__(self, actuals: Actuals, season: int | None):
+    def __init__(self, actuals: ActualsTable, season: int | None):
         steps = season or (season_of(actuals.frequency) if actuals.frequency else 1)
         self.actuals = actuals
         row = actuals.find(actuals.ids, actuals.item, actuals.before(actuals.time, steps))
@@ -232,7 +264,7 @@ class _Scales:
         self.sums = np.concatenate([[0.0], np.nancumsum(difference)])
         self.counts = np.concatenate([[0], np.cumsum(~np.isnan(difference))])
 
-    def at(self, rows: Forecasts) -> np.ndarray:
+    def at(self, rows: ForecastTable) -> np.ndarray:
         """One scale a row; NaN where there is none, or it is 0."""
         cutoffs = distinct(rows.cutoff)
         pair = rows.item * np.int64(len(cutoffs)) + places(rows.cutoff, cutoffs)

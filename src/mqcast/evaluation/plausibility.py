@@ -1,4 +1,4 @@
-"""Forecasts that cannot be meant: far beyond anything ever sold, negative, always 0, or quantiles that are none.
+"""Implausible forecasts: far beyond anything ever sold, negative, always 0, or with quantiles at the wrong level.
 
 A forecast is one row of a frame. It is implausible if
 
@@ -18,20 +18,20 @@ from functools import cached_property
 import numpy as np
 
 from mqcast.evaluation.columns import distinct, places
-from mqcast.evaluation.tables import Actuals, Forecasts
+from mqcast.evaluation.tables import ActualsTable, ForecastTable
 
 MULTIPLE = 10.0  # times the largest value ever sold
 ROUNDING = 1e-6  # of the largest value: less below 0 than this is no negative forecast
-FEWEST = 8  # series, dates and values from which a judgement of coverage, or of a series that always sells, is dared
+FEWEST = 8  # series, dates and values that a verdict on coverage, or on a series that always sells, needs
 FAR_OFF, FAR_OFF_IN_THE_TAIL = 0.1, 0.03  # of coverage; of P95 and P99 it is the share that is left, but at least this
 SURE = 4.0  # standard errors
 
 
 @dataclass(frozen=True, eq=False)
 class Sold:
-    """What the actuals tell of each series."""
+    """What the actuals show about each series."""
 
-    actuals: Actuals
+    actuals: ActualsTable
 
     @cached_property
     def largest(self) -> np.ndarray:
@@ -61,16 +61,16 @@ class Sold:
 
     def _of_series(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
         begins = self.actuals.offsets[:-1]
-        found = np.full(len(begins), np.nan)
+        reduced = np.full(len(begins), np.nan)
         filled = self.actuals.offsets[1:] > begins
         if filled.any():
-            found[filled] = reduce.reduceat(values, begins[filled])
-        return found
+            reduced[filled] = reduce.reduceat(values, begins[filled])
+        return reduced
 
 
 @dataclass(frozen=True)
 class Level:
-    """A quantile that is none: how often actuals were at or below it."""
+    """A quantile at the wrong level: how often actuals were at or below it."""
 
     level: float
     coverage: float
@@ -82,7 +82,7 @@ class Verdict:
     """One model's implausible forecasts: `rows` are those rows, the worst first, and the rest is of each."""
 
     model: str
-    forecasts: Forecasts
+    forecasts: ForecastTable
     multiple: float
     rows: np.ndarray
     place: np.ndarray  # of the worst level
@@ -114,7 +114,7 @@ class Verdict:
         return bool(len(self.rows) or len(self.zeros) or self.levels)
 
 
-def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
+def judge(model: str, rows: ForecastTable, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
     """Judge forecasts. actual: (rows,), NaN where there is none.
 
     Rows stand by series, so that the extremes of each series are found in one pass; single rows are looked at only of
@@ -135,12 +135,17 @@ def judge(model: str, rows: Forecasts, sold: Sold, actual: np.ndarray, multiple:
     floor = np.broadcast_to(floor, len(item))
     suspicious = (highest > limit) | (lowest < -limit) | (lowest < floor)
     zeros = item[(highest <= 0) & sold.always_sells(known)]
-    found = _rows_of(rows, begins, np.flatnonzero(suspicious), measure, limit, floor)
-    return Verdict(model, rows, multiple, *found, zeros, _far_off(rows, actual))
+    worst_first = _rows_of(rows, begins, np.flatnonzero(suspicious), measure, limit, floor)
+    return Verdict(model, rows, multiple, *worst_first, zeros, _far_off(rows, actual))
 
 
 def _rows_of(
-    rows: Forecasts, begins: np.ndarray, series: np.ndarray, measure: np.ndarray, limit: np.ndarray, floor: np.ndarray
+    rows: ForecastTable,
+    begins: np.ndarray,
+    series: np.ndarray,
+    measure: np.ndarray,
+    limit: np.ndarray,
+    floor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The implausible rows of some series, worst first; their worst level, measure, and whether only negative."""
     sizes = np.diff(begins, append=rows.num_rows)[series]
@@ -159,21 +164,21 @@ def _rows_of(
     return row[kept], worst[kept], measure[place[kept]], is_negative[kept]
 
 
-def _far_off(rows: Forecasts, actual: np.ndarray) -> tuple[Level, ...]:
-    """Levels whose coverage is far off; the sure way is taken only where the quick one is suspicious."""
+def _far_off(rows: ForecastTable, actual: np.ndarray) -> tuple[Level, ...]:
+    """Levels whose coverage is far off; the slow test runs only where a quick one is suspicious."""
     number = len(actual) - int(np.isnan(actual).sum())
-    found = []
+    levels = []
     for i, level in enumerate(rows.levels):
         quantile, margin = rows.quantiles[:, i], max(FAR_OFF_IN_THE_TAIL, min(FAR_OFF, level, 1 - level))
         up_to = np.count_nonzero(actual <= quantile) / max(number, 1)
         if number and (up_to < level - margin or np.count_nonzero(actual < quantile) / number > level + margin):
             known = ~np.isnan(actual)
             if _is_surely_off(rows.where(known), actual[known], quantile[known], level, margin):
-                found.append(Level(level, float(up_to), number))
-    return tuple(found)
+                levels.append(Level(level, float(up_to), number))
+    return tuple(levels)
 
 
-def _is_surely_off(rows: Forecasts, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
+def _is_surely_off(rows: ForecastTable, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
     """Demand in whole numbers has ties: a quantile is right if at most `level` is below and at least that up to it,
     and it may stand anywhere between two numbers."""
     whole = not np.any(actual % 1)

@@ -33,7 +33,8 @@ from mqcast.evaluation.columns import (
     text_ids,
     times_of,
 )
-from mqcast.evaluation.tables import Forecasts, Keyed, Names, read_actuals
+from mqcast.evaluation.reading import actuals_table
+from mqcast.evaluation.tables import ForecastTable, Keyed, Names
 from mqcast.settings import nearest
 
 OVERALL = "Overall"
@@ -44,13 +45,13 @@ class Slice:
     """A name, and which rows of forecasts belong to it."""
 
     name: str
-    rows: Callable[[Forecasts], np.ndarray]
+    rows: Callable[[ForecastTable], np.ndarray]
 
-    def of(self, forecasts: Forecasts) -> np.ndarray:
-        found = np.asarray(self.rows(forecasts))
-        if found.shape != (forecasts.num_rows,) or found.dtype != bool:
-            raise ConfigError(f"slice {self.name!r} gave {found.dtype} {found.shape}; give true or false a row")
-        return found
+    def of(self, forecasts: ForecastTable) -> np.ndarray:
+        rows = np.asarray(self.rows(forecasts))
+        if rows.shape != (forecasts.num_rows,) or rows.dtype != bool:
+            raise ConfigError(f"slice {self.name!r} gave {rows.dtype} {rows.shape}; give true or false a row")
+        return rows
 
 
 Slices = Slice | Iterable["Slices"]
@@ -64,11 +65,11 @@ def flattened(slices: "Slices | None") -> list[Slice]:
         return [slices]
     if isinstance(slices, str) or not isinstance(slices, Iterable):
         raise ConfigError(f"slices has {slices!r}; give what the functions of mqcast.evaluation.slices return")
-    found = [one for part in slices for one in flattened(part)]
-    for i, one in enumerate(found):
-        if one.name in [OVERALL, *(other.name for other in found[:i])]:
+    flat = [one for part in slices for one in flattened(part)]
+    for i, one in enumerate(flat):
+        if one.name in [OVERALL, *(other.name for other in flat[:i])]:
             raise ConfigError(f"two slices are named {one.name!r}; give one another name")
-    return found
+    return flat
 
 
 def peaks(events: Any, columns: Sequence[str] | None = None, *, time: str | None = None) -> list[Slice]:
@@ -87,7 +88,7 @@ def ramp_down(
     """Targets in the first periods after a peak, other than peaks themselves. Events as for `peaks`."""
     given = list(_event_dates(events, columns, time).values())
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         dates = distinct(np.concatenate([_targets_on(days, forecasts) for days in given] or [np.zeros(0, np.int64)]))
         if not len(dates):
             return np.zeros(forecasts.num_rows, bool)
@@ -103,9 +104,9 @@ def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, *
     """Targets on the dates with the highest total demand, among those that are forecast."""
     if not 0 < share < 1:
         raise ConfigError(f"share is {share}; give one between 0 and 1")
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         dates = distinct(forecasts.time)
         totals = np.bincount(
             np.minimum(np.searchsorted(dates, table.time), len(dates) - 1),
@@ -125,19 +126,19 @@ def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
     ids, item = ids_of(table[called.id], called.id, "the promotions")
     times, clock = times_of({called.time: table[called.time]}, "the promotions")
     time = times[called.time]
-    order, found = sorting(ids, item, time, "the promotions"), []
+    order, slices = sorting(ids, item, time, "the promotions"), []
     for name in columns:
         flag = (np.nan_to_num(numbers_of(table[name], name, "the promotions")) != 0)[order]
-        found.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
-    return found
+        slices.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
+    return slices
 
 
 def new_items(actuals: Any, periods: int, *, name: str | None = None, **names: Any) -> Slice:
     """Forecasts made when the item had been observed for fewer than `periods` dates."""
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
     observed = ~np.isnan(table.value)
 
-    def rows(forecasts: Forecasts) -> np.ndarray:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         first = np.full(len(table.ids) + 1, np.iinfo(np.int64).max)  # the last: an item without actuals
         np.minimum.at(first, table.item[observed], table.time[observed])
         grid = distinct(np.concatenate([table.dates, distinct(forecasts.cutoff)]))
@@ -158,9 +159,9 @@ def demand_deciles(actuals: Any, groups: int = 10, **names: Any) -> list[Slice]:
     """Items by their mean demand up to their first cutoff, in groups of like number; the last sells most."""
     if groups < 2:
         raise ConfigError(f"groups is {groups}; give 2 or more")
-    table = read_actuals(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(**names))
 
-    def rows(forecasts: Forecasts, group: int) -> np.ndarray:
+    def rows(forecasts: ForecastTable, group: int) -> np.ndarray:
         mean = np.full(len(forecasts.ids), np.nan)
         present = np.unique(forecasts.item)
         mean[present] = table.known_mean(forecasts.ids, forecasts.first_cutoffs())[present]
@@ -195,19 +196,19 @@ def attribute(static: Any, column: str, names: Names) -> dict[str, str]:
     table = columns_of(static, [names.id, column], "the static table")
     texts, codes = text_ids(table[column], column, "the static table")
     ids, item = ids_of(table[names.id], names.id, "the static table")
-    found: dict[str, str] = {}
+    value_of: dict[str, str] = {}
     for i, code in zip(item, codes, strict=True):
         value = "(missing)" if code < 0 or texts[code] is None else str(texts[code])
-        if found.setdefault(ids[i], value) != value:
+        if value_of.setdefault(ids[i], value) != value:
             raise DataError("two values for one item", "keep one row an item", column=column, series=ids[i])
-    return found
+    return value_of
 
 
-def _on(dates: np.ndarray) -> Callable[[Forecasts], np.ndarray]:
+def _on(dates: np.ndarray) -> Callable[[ForecastTable], np.ndarray]:
     return lambda forecasts: np.isin(forecasts.time, _targets_on(dates, forecasts))
 
 
-def _targets_on(dates: np.ndarray, forecasts: Forecasts) -> np.ndarray:
+def _targets_on(dates: np.ndarray, forecasts: ForecastTable) -> np.ndarray:
     """The target dates whose period holds one of these days: the hours of the day, the week or month around it.
 
     A week, and a month named by its last day, is named by its end; other periods by their beginning.
@@ -229,12 +230,12 @@ def _targets_on(dates: np.ndarray, forecasts: Forecasts) -> np.ndarray:
     return near[(place >= 0) & (dates - near < longest)]
 
 
-def _among(keyed: Keyed) -> Callable[[Forecasts], np.ndarray]:
-    def rows(forecasts: Forecasts) -> np.ndarray:
+def _among(keyed: Keyed) -> Callable[[ForecastTable], np.ndarray]:
+    def rows(forecasts: ForecastTable) -> np.ndarray:
         same_clock(forecasts.clock, keyed.clock, "the forecasts", "the promotions")
         begins = forecasts.begins
-        found = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
-        return found[forecasts.trajectory]
+        is_promoted = keyed.find(forecasts.ids, forecasts.item[begins], forecasts.time[begins]) >= 0
+        return is_promoted[forecasts.trajectory]
 
     return rows
 
@@ -249,8 +250,8 @@ def _event_dates(events: Any, columns: Sequence[str] | None, time: str | None) -
     columns = [columns] if isinstance(columns, str) else list(columns)
     table = columns_of(events, [time, *columns], "the event table")
     times = times_of({time: table[time]}, "the event table")[0][time]
-    found = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
-    return {name: distinct(times[flag]) for name, flag in found.items()}
+    flags = {name: np.nan_to_num(numbers_of(table[name], name, "the event table")) != 0 for name in columns}
+    return {name: distinct(times[flag]) for name, flag in flags.items()}
 
 
 def _has(events: Mapping, name: str) -> bool:
@@ -264,10 +265,10 @@ def _times(dates: Any, name: str) -> np.ndarray:
     listed = [dates] if isinstance(dates, str) or not isinstance(dates, Iterable) else list(dates)
     try:
         plain = [date.replace(tzinfo=None) if isinstance(date, dt.datetime) else date for date in listed]
-        found = np.array([np.datetime64(date) for date in plain], "M8[us]")
-        if np.isnat(found).any():
+        times = np.array([np.datetime64(date) for date in plain], "M8[us]")
+        if np.isnat(times).any():
             raise ValueError
-        return distinct(found.astype(np.int64))
+        return distinct(times.astype(np.int64))
     except (TypeError, ValueError):
         shown = ", ".join(str(date) for date in listed[:3])
         raise ConfigError(f"event {name!r}: {shown} … are no dates; give dates such as '2024-11-29'") from None

@@ -12,43 +12,42 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
-from mqcast.evaluation.implausible_forecasts import told_elsewhere, warn_of
-from mqcast.evaluation.martingale import volatility
-from mqcast.evaluation.metrics import evaluate, pinball, scored_rows
-from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.tables import Forecasts, Missing, Names, actuals_of, read_actuals, read_forecasts
+from mqcast.evaluation.martingale import Settings, volatility_of
+from mqcast.evaluation.metrics import accuracy, scored_models, warn_of_implausible
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_table, forecast_tables
+from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
-from mqcast.levels import quantile_column
+from mqcast.levels import pinball, quantile_column
 
-LARGEST_GAIN, GAIN_STEPS = 2.0, 24
-GOLDEN = (np.sqrt(5) - 1) / 2
+LARGEST_GAIN = 2.0
 
 
 def ensemble(
-    revisions: Any,
+    revisions: Forecasts[IntoDataFrameT],
     over: int = 4,
     *,
     id: str | None = None,
     time: str | None = None,
     schema: Schema | None = None,
-) -> Any:
+) -> IntoDataFrameT:
     """The frame with each quantile replaced by the mean of the last `over` forecasts of its target, itself included.
 
     Targets with fewer earlier forecasts take those there are. No later forecast is used.
     """
     if not isinstance(over, int | np.integer) or over < 1:
         raise ConfigError(f"over is {over!r}; give a whole number, 1 or more")
-    rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+    rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
     since = np.arange(rows.num_rows) - rows.begins[rows.trajectory]
     total, count = rows.quantiles.copy(), np.minimum(since + 1, over)
     for back in range(1, over):
         later = np.flatnonzero(since >= back)
         total[later] += rows.quantiles[later - back]
-    return _with_quantiles(revisions, rows, total / count[:, None])
+    return _with_quantiles(rows, total / count[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +65,8 @@ class MartingaleFilter:
     @classmethod
     def fit(
         cls,
-        revisions: Any,
-        actuals: Any,
+        revisions: Forecasts[IntoDataFrame],
+        actuals: Actuals,
         *,
         missing: Missing = "raise",
         id: str | None = None,
@@ -77,8 +76,8 @@ class MartingaleFilter:
     ) -> "MartingaleFilter":
         """On a validation period: forecasts made, and targets realised, before those it is to be applied to."""
         names = Names.of(schema, id=id, time=time, target=target)
-        rows = read_forecasts(revisions, names)
-        actual = actuals_of(rows, read_actuals(actuals, names), missing)[rows.trajectory]
+        rows = forecast_table(revisions, names)
+        actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]
         gain = np.ones((len(rows.levels), int(rows.lead.max())))
         filtered, size = rows.quantiles.copy(), _sizes(rows)
         for lead, now, before in _revisions(rows):
@@ -104,10 +103,15 @@ class MartingaleFilter:
         )
 
     def apply(
-        self, revisions: Any, *, id: str | None = None, time: str | None = None, schema: Schema | None = None
-    ) -> Any:
+        self,
+        revisions: Forecasts[IntoDataFrameT],
+        *,
+        id: str | None = None,
+        time: str | None = None,
+        schema: Schema | None = None,
+    ) -> IntoDataFrameT:
         """The frame with filtered quantiles, sorted within a row. No later forecast is used."""
-        rows = read_forecasts(revisions, Names.of(schema, id=id, time=time))
+        rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
         if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
             raise ArtifactError(
                 f"the filter was fitted to levels {self.levels} and {self.gain.shape[1]} leads; these forecasts have "
@@ -116,12 +120,12 @@ class MartingaleFilter:
         filtered = rows.quantiles.copy()
         for lead, now, before in _revisions(rows):
             filtered[now] = filtered[before] + self.gain[:, lead - 1] * (rows.quantiles[now] - filtered[before])
-        return _with_quantiles(revisions, rows, np.sort(filtered, axis=1))
+        return _with_quantiles(rows, np.sort(filtered, axis=1))
 
 
 def trade_off(
-    forecasts: Mapping[str, Any],
-    actuals: Any,
+    forecasts: Models[IntoDataFrameT],
+    actuals: Actuals,
     levels: float | Sequence[float] = (0.5, 0.9),
     *,
     cdf: Cdf = "gamma",
@@ -133,37 +137,33 @@ def trade_off(
     time: str | None = None,
     target: str | None = None,
     schema: Schema | None = None,
-) -> Any:
-    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, turns.
+) -> IntoDataFrameT:
+    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, direction_changes.
 
-    Warns, once, of forecasts that cannot be meant: see `implausible`.
+    Warns once of implausible forecasts: see `implausible`.
     """
     if not isinstance(forecasts, Mapping) or not forecasts:
         raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
-    called, levels, found = Names.of(schema, id=id, time=time, target=target), levels_of(levels), []
-    observed = read_actuals(actuals, called)
-    scored = {name: scored_rows(frame, observed, called, missing) for name, frame in forecasts.items()}
-    frame_types, sold = next(iter(on_common_rows(scored).values())).rows.frame_types, Sold(observed)
-    warn_of([judge(str(name), each.rows, sold, each.actual) for name, each in scored.items()])
-    names: dict[str, Any] = {"id": called.id, "time": called.time, "target": called.target, "missing": missing}
-    settings: dict[str, Any] = {"cdf": cdf, "resamples": resamples, "seed": seed, "leads": leads}
-    for name, frame in forecasts.items():
-        with told_elsewhere():
-            accuracy = evaluate(frame, actuals, **names)
-            moved = volatility(frame, actuals, levels, **settings, **names).summary
-        metrics = next(nw.from_native(accuracy, eager_only=True).iter_rows(named=True))
-        judged = nw.from_native(moved, eager_only=True)
-        for row in judged.iter_rows(named=True):
+    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
+    scored = scored_models(tables, observed, missing)
+    on_common_rows(scored)
+    warn_of_implausible(scored, observed)
+    settings = Settings(levels, cdf, None, resamples, seed, leads, missing=missing)
+    rows = []
+    for name, table in tables.items():
+        metrics = accuracy({name: scored[name]}, observed).row(0, named=True)
+        for row in volatility_of(table, observed, settings).polars_summary.iter_rows(named=True):
             loss = metrics[f"qrisk_pooled_{quantile_column(row['level'])}"]
-            kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "turns")}
-            found.append({"name": name, "level": row["level"], "loss": loss} | kept)
-    table = pl.DataFrame(found).with_columns((pl.col("loss") / pl.first("loss").over("level")).alias("relative"))
-    return frame_types.to_native(
-        table.select("name", "level", "loss", "relative", pl.exclude("name", "level", "loss", "relative"))
-    )
+            kept = {key: row[key] for key in ("excess", "lo", "hi", "reading", "mqc", "direction_changes")}
+            rows.append({"name": name, "level": row["level"], "loss": loss} | kept)
+    relative = (pl.col("loss") / pl.first("loss").over("level")).alias("relative")
+    columns = ("name", "level", "loss", "relative")
+    table = pl.DataFrame(rows).with_columns(relative).select(*columns, pl.exclude(columns))
+    return next(iter(tables.values())).frame_types.to_native(table)
 
 
-def _revisions(rows: Forecasts) -> list[tuple[int, np.ndarray, np.ndarray]]:
+def _revisions(rows: ForecastTable) -> list[tuple[int, np.ndarray, np.ndarray]]:
     """By lead, the longest first: rows that revise an earlier forecast of their target, and the rows they revise."""
     follows = np.flatnonzero(np.diff(rows.trajectory) == 0) + 1
     order = follows[np.argsort(-rows.lead[follows], kind="stable")]
@@ -171,7 +171,7 @@ def _revisions(rows: Forecasts) -> list[tuple[int, np.ndarray, np.ndarray]]:
     return [(int(rows.lead[part[0]]), part, part - 1) for part in np.split(order, bounds) if part.size]
 
 
-def _sizes(rows: Forecasts) -> np.ndarray:
+def _sizes(rows: ForecastTable) -> np.ndarray:
     """The mean size of a series' forecasts, for each row; 1 where it is 0."""
     size = np.abs(rows.quantiles).mean(axis=1)
     mean = np.bincount(rows.item, size) / np.maximum(np.bincount(rows.item), 1)
@@ -179,23 +179,22 @@ def _sizes(rows: Forecasts) -> np.ndarray:
 
 
 def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np.ndarray, level: float) -> float:
-    """The gain of least loss, by golden section: the loss is convex in the gain."""
-    low, high = 0.0, LARGEST_GAIN
+    """The gain with the least loss, which is convex in the gain."""
+    from scipy.optimize import minimize_scalar  # slow to import
 
     def loss(gain: float) -> float:
         return float(pinball(actual, old + gain * step, level) @ weight)
 
-    for _ in range(GAIN_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        low, high = (low, right) if loss(left) <= loss(right) else (left, high)
-    best = (low + high) / 2
+    minimum: Any = minimize_scalar(loss, bounds=(0, LARGEST_GAIN), method="bounded")
+    best = float(minimum.x)
     return best if loss(best) < loss(1.0) else 1.0
 
 
-def _with_quantiles(frame: Any, rows: Forecasts, quantiles: np.ndarray) -> Any:
+def _with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
     """The caller's frame with other quantiles, all else as it was."""
-    table: Any = nw.from_native(pl.read_parquet(frame) if isinstance(frame, str | Path) else frame)
-    table = table.collect() if isinstance(table, nw.LazyFrame) else table
-    values, kind = rows.to_frame(quantiles), table.implementation
-    found = (nw.new_series(name, values[:, i], backend=kind) for i, name in enumerate(rows.columns))
-    return table.with_columns(*found).to_native()
+    is_path = isinstance(rows.frame, str | Path)
+    frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    values, library = rows.to_frame(quantiles), frame.implementation
+    columns = (nw.new_series(name, values[:, i], backend=library) for i, name in enumerate(rows.columns))
+    return frame.with_columns(*columns).to_native()

@@ -10,7 +10,7 @@ import numpy as np
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.cdf import gamma_through, linear_cdf
 from mqcast.evaluation.columns import distinct, one_of
-from mqcast.evaluation.tables import Forecasts, crossings
+from mqcast.evaluation.tables import ForecastTable, crossings
 
 CASES = {
     "crossing": "forecasts whose quantiles crossed; they were sorted",
@@ -58,7 +58,7 @@ class Trajectories:
 
 
 def trajectories_of(
-    forecasts: Forecasts, actual: np.ndarray, leads: Leads, *, unrealised: bool = False, may_be_none: bool = False
+    forecasts: ForecastTable, actual: np.ndarray, leads: Leads, *, unrealised: bool = False, may_be_none: bool = False
 ) -> Trajectories | None:
     """Targets with an actual (unless `unrealised`) and at least two forecasts.
 
@@ -99,11 +99,10 @@ class Chances:
     as they are. Negative values of demand that seldom is negative (returns) are read as 0 by the gamma.
     """
 
-    forecasts: Forecasts
+    forecasts: ForecastTable
     levels: tuple[float, ...]
     cdf: Cdf
     negative_share: float  # of the actuals
-    frame: Any = None  # for a cdf of the caller's own
 
     def __post_init__(self):
         for level in self.levels:
@@ -174,10 +173,10 @@ class Chances:
         assert callable(self.cdf)
         values = np.full(self.forecasts.num_rows, np.nan)
         values[part.row] = tau[:, None]
-        found = np.asarray(self.cdf(self.frame, self.forecasts.to_frame(values)), float)
-        if found.shape != (self.forecasts.size,):
-            raise ConfigError(f"cdf gave shape {found.shape} for {self.forecasts.size} rows; give one chance a row")
-        chance = self.forecasts.from_frame(found)[part.row]
+        chances = np.asarray(self.cdf(self.forecasts.frame, self.forecasts.to_frame(values)), float)
+        if chances.shape != (self.forecasts.size,):
+            raise ConfigError(f"cdf gave shape {chances.shape} for {self.forecasts.size} rows; give one chance a row")
+        chance = self.forecasts.from_frame(chances)[part.row]
         if not ((chance >= -1e-9) & (chance <= 1 + 1e-9)).all():
             raise ConfigError("cdf gave a value that is no probability; give numbers from 0 to 1")
         return chance
@@ -191,9 +190,9 @@ def negative_share(actual: np.ndarray) -> float:
 def levels_of(levels: float | Sequence[float]) -> tuple[float, ...]:
     """Levels, however they are given."""
     try:
-        found = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, float)))
+        checked = tuple(float(level) for level in np.atleast_1d(np.asarray(levels, float)))
     except (TypeError, ValueError):
-        found = ()
-    if not found or any(not 0 < level < 1 for level in found) or len(set(found)) < len(found):
+        checked = ()
+    if not checked or any(not 0 < level < 1 for level in checked) or len(set(checked)) < len(checked):
         raise ConfigError(f"levels is {levels!r}; give different numbers between 0 and 1, such as (0.5, 0.9)")
-    return found
+    return checked

@@ -1,1 +1,1 @@
-"""What training and evaluation have found → figures and pages that need no network."""
+"""The results of training and evaluation → figures and pages that work offline."""

@@ -44,9 +44,9 @@ def loss_by_lead_figure(losses: pl.DataFrame) -> go.Figure:
         return part["lead"].to_list(), part["centred"].to_list()
 
     figure = _panels(sorted(set(losses["level"])), line, _models(losses))
-    figure.update_xaxes(title_text="steps to go", autorange="reversed")
-    figure.update_yaxes(title_text="quantile loss, less its mean", col=1)
-    return _titled(figure, "What is learnt on the way")
+    figure.update_xaxes(title_text="remaining steps", autorange="reversed")
+    figure.update_yaxes(title_text="quantile loss minus its mean", col=1)
+    return _titled(figure, "Improvement as the date approaches")
 
 
 def calibration_figure(calibration: pl.DataFrame) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Figures with values beyond all reason: axes go by what is plausible, and marks at their edge say what lies beyond."""
+"""Figures with implausible values: the axes fit the plausible ones, and marks at the edge show what lies beyond."""
 
 from collections.abc import Collection
 from typing import Any

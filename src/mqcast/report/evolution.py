@@ -28,15 +28,15 @@ def volatility_figure(process: pl.DataFrame) -> go.Figure:
                 mode="lines+markers",
                 line={"color": colour(i), "dash": dash(i)},
                 marker={"symbol": i % 8, "size": 6},
-                hovertemplate="%{x} to go: V = %{y:.4f}",
+                hovertemplate="%{x} steps before: V = %{y:.4f}",
                 row=1,
                 col=column,
             )
     for column in range(1, len(levels) + 1):
         figure.add_hline(y=0, line={"color": ZERO, "width": 2, "dash": "dot"}, row=1, col=column)  # type: ignore[arg-type]
-    figure.update_xaxes(title_text="steps to go (0: the outcome)", autorange="reversed")
+    figure.update_xaxes(title_text="remaining steps (0: the outcome)", autorange="reversed")
     figure.update_yaxes(title_text="V (above 0: over-reaction)", col=1)
-    return styled(figure.update_layout(title_text="Do forecasts move for good reason?"), 440)
+    return styled(figure.update_layout(title_text="Are revisions justified?"), 440)
 
 
 def fan_figure(
@@ -96,7 +96,7 @@ def evolution_figure(forecasts: Mapping[str, pl.DataFrame], actual: float | None
     figure.update_xaxes(title_text="forecast made at")
     figure.update_yaxes(rangemode="tozero")
     shown = str(date).removesuffix(" 00:00:00")
-    return styled(figure.update_layout(title_text=f"{plain(name)}, {shown}: its forecast as it approached"), 400)
+    return styled(figure.update_layout(title_text=f"{plain(name)}, {shown}: how its forecast evolved"), 400)
 
 
 def _levels(frame: pl.DataFrame) -> list[float]:

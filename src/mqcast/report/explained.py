@@ -14,9 +14,9 @@ MOST_CHANNELS, MOST_BARS = 24, 6  # bars: of the past, and of earlier forecasts
 def attention_figure(weights: pl.DataFrame, name: str, events: Mapping[str, Sequence[Any]] | None = None) -> go.Figure:
     """Past date × horizon, from the attention weights of one item at one cutoff (block "history")."""
     part = weights.filter(block="history")
-    found = {(row[0], row[1]): row[2] for row in part.select("horizon", "looked_at", "weight").iter_rows()}
+    weight_at = {(row[0], row[1]): row[2] for row in part.select("horizon", "looked_at", "weight").iter_rows()}
     dates, horizons = part["looked_at"].unique().sort(), part["horizon"].unique().sort().to_list()
-    z = [[found.get((horizon, date), 0.0) for date in dates] for horizon in horizons]
+    z = [[weight_at.get((horizon, date), 0.0) for date in dates] for horizon in horizons]
     figure = go.Figure(
         go.Heatmap(
             x=dates.to_list(),
@@ -43,8 +43,8 @@ def revision_figure(before: pl.DataFrame, after: pl.DataFrame, name: str, date: 
         labels += [(block, day) for day in largest["looked_at"].head(MOST_BARS).sort()]
     shown, figure = [_day(day) if block == "history" else f"forecast {_day(day)}" for block, day in labels], go.Figure()
     for i, weights in enumerate((before, after)):
-        found = {(row[0], row[1]): row[2] for row in weights.select("block", "looked_at", "weight").iter_rows()}
-        heights = [found.get(label, 0.0) for label in labels]
+        weight_at = {(row[0], row[1]): row[2] for row in weights.select("block", "looked_at", "weight").iter_rows()}
+        heights = [weight_at.get(label, 0.0) for label in labels]
         figure.add_bar(x=shown, y=heights, name=f"made at {_day(weights['cutoff'][0])}", marker={"color": colour(i)})
     figure.update_xaxes(type="category")
     figure.update_yaxes(title_text="weight", tickformat=".0%")
@@ -74,7 +74,7 @@ def encodings_figure(encodings: pl.DataFrame, events: Mapping[str, Sequence[Any]
     )
     _add_events(figure, events or {}, dates, foot=0)
     figure.update_yaxes(title_text="channel, by how much it varies")
-    return styled(figure.update_layout(title_text="What the network has learnt of the calendar"), 460)
+    return styled(figure.update_layout(title_text="What the network learnt about the calendar"), 460)
 
 
 def _add_events(figure: go.Figure, events: Mapping[str, Sequence[Any]], dates: pl.Series, foot: float) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast.evaluation.columns import distinct
 from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
 from mqcast.report.style import shortened
@@ -24,7 +25,7 @@ MOST_ITEMS, MOST_BYTES = 150, 2_000_000
 MOST_EXPLAINED, MOST_ATTENTION_BYTES = 12, 600_000
 MOST_LEVELS, MOST_NUMBERS, MOST_HISTORY, MOST_NAME = 5, 12_000, 260, 200
 LEAST_WEIGHT = 0.005
-WORST, RESTLESS, AT_RANDOM, IMPLAUSIBLE = "largest loss", "most movement in vain", "at random", "implausible"
+WORST, UNSTABLE, AT_RANDOM, IMPLAUSIBLE = "largest loss", "most unexplained revisions", "at random", "implausible"
 MOST_IMPLAUSIBLE = 20  # items
 
 
@@ -47,8 +48,8 @@ def explorer_of(sources: Sources, findings: Findings, seed: int = 0, most_bytes:
     levels = _levels(part.levels)
     thinned = _Thinned.of(part, len(levels))
     attention = _attention(sources, list(reasons)[:MOST_EXPLAINED], dates, thinned)
-    frames = {model: _by_item(frame) for model, frame in part.forecasts.items()}
-    history, promoted = _by_item(part.actuals), _promotions(part)
+    frames = {model: _by_item(table.to_polars()) for model, table in part.rows.items()}
+    history, promoted = _by_item(part.observed.to_polars()), _promotions(part)
     limits = _limits(findings)
     texts, size, shown = [], sum(len(text) for text in attention.values()), []
     for id, reason in reasons.items():
@@ -86,26 +87,26 @@ def _chosen(sources: Sources, findings: Findings, seed: int) -> dict[str, str]:
     lists = [
         [(id, IMPLAUSIBLE) for id in list(_limits(findings))[:MOST_IMPLAUSIBLE]],
         [(one.id, WORST) for one in findings.worst],
-        [(one.id, RESTLESS) for one in findings.restless],
+        [(one.id, UNSTABLE) for one in findings.unstable],
         [(sources.ids[i], AT_RANDOM) for i in drawn],
     ]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for place in range(max(map(len, lists))):
         for ranked in lists:
-            if place < len(ranked) and len(found) < MOST_ITEMS:
-                found.setdefault(*ranked[place])
-    return found
+            if place < len(ranked) and len(reasons) < MOST_ITEMS:
+                reasons.setdefault(*ranked[place])
+    return reasons
 
 
 def _limits(findings: Findings) -> dict[str, float]:
     """Items with implausible forecasts, the worst of each model first, and where implausible begins."""
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for one in findings.implausible.verdicts:
         items, first = np.unique(one.forecasts.item[one.rows], return_index=True)
         for place in np.argsort(first):
             limit = one.multiple * one.measure[first[place]]
-            found.setdefault(one.forecasts.ids[items[place]], float(limit) if np.isfinite(limit) else 0.0)
-    return found
+            limits.setdefault(one.forecasts.ids[items[place]], float(limit) if np.isfinite(limit) else 0.0)
+    return limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +118,11 @@ class _Dates:
 
     @classmethod
     def of(cls, part: Sources) -> "_Dates":
-        columns = [part.actuals["ds"], *(part.first[name] for name in ("cutoff", "ds"))]
-        found = pl.concat([column.unique().alias("ds") for column in columns]).unique().sort()
-        wall = found.dt.replace_time_zone(None)
+        times = np.concatenate([part.observed.dates, distinct(part.first.cutoff), distinct(part.first.time)])
+        dates = part.first.clock.dates(distinct(times))
+        wall = dates.dt.replace_time_zone(None)
         form = "%Y-%m-%d" if (wall.dt.truncate("1d") == wall).all() else "%Y-%m-%d %H:%M"
-        return cls(wall.dt.strftime(form).to_list(), {date: i for i, date in enumerate(found.to_list())})
+        return cls(wall.dt.strftime(form).to_list(), {date: i for i, date in enumerate(dates.to_list())})
 
     def places(self, dates: Iterable[Any]) -> list[int]:
         return [self.place[date] for date in dates if date in self.place]
@@ -136,7 +137,7 @@ class _Thinned:
 
     @classmethod
     def of(cls, part: Sources, num_levels: int) -> "_Thinned":
-        cutoffs = part.first["cutoff"].unique().sort().to_list()
+        cutoffs = part.first.clock.dates(distinct(part.first.cutoff)).to_list()
         numbers = len(cutoffs) * part.horizon * num_levels * len(part.models)
         every = -(-numbers // MOST_NUMBERS)
         return cls(frozenset(cutoffs[::-1][::every]), every)
@@ -191,25 +192,25 @@ def _numbers(values: np.ndarray) -> list[float | None]:
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = np.where(values == 0, 0, 3 - np.floor(np.log10(np.abs(values))))
         scale = 10.0 ** np.clip(np.nan_to_num(digits), -300, 300)
-        found = np.round(values * scale) / scale
-    return [None if value != value else int(value) if value == int(value) else value for value in found.tolist()]
+        rounded = np.round(values * scale) / scale
+    return [None if value != value else int(value) if value == int(value) else value for value in rounded.tolist()]
 
 
 def _promotions(part: Sources) -> dict[str, list[tuple[int, list[Any]]]]:
     """Id → the place of a flag, and its dates."""
     if part.promotions is None:
         return {}
-    found: dict[str, list[tuple[int, list[Any]]]] = {}
+    promoted: dict[str, list[tuple[int, list[Any]]]] = {}
     for i, name in enumerate(part.promotions.columns[2:]):
         for (id,), days in part.promotions.filter(pl.col(name)).partition_by("unique_id", as_dict=True).items():
-            found.setdefault(str(id), []).append((i, days["ds"].to_list()))
-    return found
+            promoted.setdefault(str(id), []).append((i, days["ds"].to_list()))
+    return promoted
 
 
 def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinned) -> dict[str, str]:
     """Id → weights of each model that can tell, as JSON; the latest cutoffs, as many as the bytes allow."""
     models = {i: sources.trained[model].explain for i, model in enumerate(sources.models) if model in sources.trained}
-    found: dict[str, dict[str, Any]] = {}
+    by_item: dict[str, dict[str, Any]] = {}
     for i, explain in models.items():
         if explain is None:
             continue
@@ -219,9 +220,9 @@ def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinne
         wanted = (pl.col("weight") >= LEAST_WEIGHT) & pl.col("cutoff").is_in(list(thinned.cutoffs))
         weights = weights.filter(wanted).rename({weights.columns[0]: "unique_id"})
         for (id,), part in weights.partition_by("unique_id", as_dict=True).items():
-            found.setdefault(str(id), {})[str(i)] = _weights(part, dates)
+            by_item.setdefault(str(id), {})[str(i)] = _weights(part, dates)
     texts, size = {}, 0
-    for id, of_models in found.items():
+    for id, of_models in by_item.items():
         text = json.dumps(of_models, separators=(",", ":"))
         if size + len(text) <= MOST_ATTENTION_BYTES:
             texts[id], size = text, size + len(text)
@@ -230,10 +231,10 @@ def _attention(sources: Sources, ids: list[str], dates: _Dates, thinned: _Thinne
 
 def _weights(part: pl.DataFrame, dates: _Dates) -> dict[str, Any]:
     """Cutoff → block → horizon → date, weight, date, weight … for the latest cutoffs."""
-    latest, found = set(part["cutoff"].unique().sort(descending=True).head(14).to_list()), {}
+    latest, by_cutoff = set(part["cutoff"].unique().sort(descending=True).head(14).to_list()), {}
     columns = part.select("cutoff", "block", "horizon", "looked_at", "weight").sort("cutoff", "horizon", "looked_at")
     for cutoff, block, horizon, looked_at, weight in columns.iter_rows():
         if cutoff in latest and looked_at in dates.place:
-            of_cutoff = found.setdefault(str(dates.place[cutoff]), {}).setdefault(block, {})
+            of_cutoff = by_cutoff.setdefault(str(dates.place[cutoff]), {}).setdefault(block, {})
             of_cutoff.setdefault(str(horizon), []).extend((dates.place[looked_at], round(1000 * weight)))
-    return found
+    return by_cutoff

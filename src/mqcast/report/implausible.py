@@ -1,4 +1,4 @@
-"""Forecasts that cannot be meant, on a page: a notice above everything, and the worst of them one by one."""
+"""Implausible forecasts on a page: a notice above everything, and the worst of them one by one."""
 
 from typing import Any
 
@@ -9,45 +9,45 @@ from mqcast.report.explorer import Explorer
 from mqcast.report.page import Cell, PageTable, Section
 
 LISTED = 12
-TITLE = "Forecasts that cannot be meant"
+TITLE = "Implausible forecasts"
 
 
-def notices_of(found: Implausible) -> tuple[str, ...]:
-    """What stands above everything: the same words as the warning, a model each."""
-    if not found:
+def notices_of(implausible: Implausible) -> tuple[str, ...]:
+    """What stands above everything: the words of the warning, one text per model."""
+    if not implausible:
         return ()
-    notices = [readable(sentences(one)) for one in found.verdicts if one]
-    more = TITLE if has_section(found) else "Calibration"
-    return (*notices, " ".join([*remedies(found.verdicts), f"The part “{more}” has more."]))
+    notices = [readable(sentences(one)) for one in implausible.verdicts if one]
+    more = TITLE if has_section(implausible) else "Calibration"
+    return (*notices, " ".join([*remedies(implausible.verdicts), f"The section “{more}” has more."]))
 
 
-def has_section(found: Implausible) -> bool:
-    """Levels that are far off are a matter of calibration, which has a part of its own."""
-    return any(len(one.rows) or len(one.zeros) for one in found.verdicts)
+def has_section(implausible: Implausible) -> bool:
+    """Levels that are far off belong to calibration, which has a section of its own."""
+    return any(len(one.rows) or len(one.zeros) for one in implausible.verdicts)
 
 
-def implausible_section(found: Implausible, explorer: Explorer) -> Section:
-    """The worst forecasts, each of which can be looked at, and how many there are."""
-    multiple = found.verdicts[0].multiple
+def implausible_section(implausible: Implausible, explorer: Explorer) -> Section:
+    """The worst forecasts, each with a link to its item, and how many there are."""
+    multiple = implausible.verdicts[0].multiple
     reading = (
-        f"More than {multiple:g} times the largest value that the series ever had, negative where nothing negative was "
-        "sold, or nothing where something is always sold: choose an item to see its forecast below. Figures are drawn "
-        "by what is plausible; triangles stand for what lies beyond their axes."
+        f"These forecasts are more than {multiple:g} times the largest value that the series ever had, negative where "
+        "demand is never negative, or 0 where demand is never 0. Choose an item to see its forecast below. The axes of "
+        "all figures fit the plausible values; triangles mark what lies beyond them."
     )
-    tables = [_worst(found, explorer)] if any(len(one.rows) for one in found.verdicts) else []
-    counts = ["forecaster", "forecasts", "too large", "negative", "series affected", "series of nothing"]
+    tables = [_worst(implausible, explorer)] if any(len(one.rows) for one in implausible.verdicts) else []
+    counts = ["forecaster", "forecasts", "too large", "negative", "series affected", "series forecast as 0"]
     rows = []
-    for one in found.verdicts:
+    for one in implausible.verdicts:
         numbers = (one.forecasts.num_rows, one.num_large, len(one.rows) - one.num_large, one.num_series())
         rows.append([Cell(one.model), *(Cell(f"{each:,}", each) for each in (*numbers, len(one.zeros)))])
     tables.append(PageTable("How many", counts, rows))
     return Section("implausible", TITLE, reading, (), tables)
 
 
-def _worst(found: Implausible, explorer: Explorer) -> PageTable:
+def _worst(implausible: Implausible, explorer: Explorer) -> PageTable:
     place = {id: i for i, id in enumerate(explorer.ids)}
     listed: list[tuple[Any, ...]] = [
-        (one.model, *row) for one in found.verdicts for row in worst_rows(one, LISTED).iter_rows()
+        (one.model, *row) for one in implausible.verdicts for row in worst_rows(one, LISTED).iter_rows()
     ]
     listed.sort(key=lambda row: -(row[8] or 0))
     columns = ["item", "forecaster", "made at", "date", "steps ahead", "quantile", "forecast"]

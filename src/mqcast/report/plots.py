@@ -68,9 +68,10 @@ class Plots:
         """History and quantiles from one cutoff (left out: the last), with promotions and holidays."""
         part = self._item(id)
         at = self._cutoff(part, cutoff)
-        fan = part.forecasts[self._model(model)].filter(cutoff=at).sort("ds").drop("unique_id", "cutoff", "horizon")
-        before = part.actuals.filter(pl.col("ds") <= at).tail(SHOWN_HISTORY)
-        history = pl.concat([before, part.actuals.filter(pl.col("ds").is_between(at, fan["ds"].max(), closed="right"))])
+        forecasts, actuals = part.rows[self._model(model)].to_polars(), part.observed.to_polars()
+        fan = forecasts.filter(cutoff=at).sort("ds").drop("unique_id", "cutoff", "horizon")
+        before = actuals.filter(pl.col("ds") <= at).tail(SHOWN_HISTORY)
+        history = pl.concat([before, actuals.filter(pl.col("ds").is_between(at, fan["ds"].max(), closed="right"))])
         shown = set(history["ds"].to_list()) | set(fan["ds"].to_list())
         flags = {}
         if part.promotions is not None:
@@ -87,13 +88,14 @@ class Plots:
         """How the forecast of one date moved as it approached, and what it came to."""
         part = self._item(id)
         date = self._date(part, "ds", ds)
-        found = {
-            model: frame.filter(ds=date).drop("unique_id", "ds", "horizon") for model, frame in part.forecasts.items()
+        frames = {
+            model: table.to_polars().filter(ds=date).drop("unique_id", "ds", "horizon")
+            for model, table in part.rows.items()
         }
         first = self.sources.first_model
-        found = {first: found.pop(first)} | found
-        actual = part.actuals.filter(ds=date)["y"].to_list()
-        return bounded_at(evolution_figure(found, actual[0] if actual else None, str(id), date), _largest(part))
+        frames = {first: frames.pop(first)} | frames
+        actual = part.observed.to_polars().filter(ds=date)["y"].to_list()
+        return bounded_at(evolution_figure(frames, actual[0] if actual else None, str(id), date), _largest(part))
 
     def attention(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
         """Past date × horizon: what the forecasts of one cutoff look at."""
@@ -104,7 +106,7 @@ class Plots:
         """What a date's forecast looked at before and after a cutoff (left out: the last with two)."""
         part = self._item(id)
         date = self._date(part, "ds", ds)
-        cutoffs = part.first.filter(ds=date)["cutoff"].sort().to_list()
+        cutoffs = part.first.to_polars().filter(ds=date)["cutoff"].sort().to_list()
         at = cutoffs[-1] if cutoff is None else self._date(part, "cutoff", cutoff)
         if at not in cutoffs[1:]:
             raise ConfigError(f"{ds} was not forecast both at {at} and before; give a later cutoff, or another date")
@@ -115,8 +117,8 @@ class Plots:
     # -- of the network ------------------------------------------------------------------------------------------------
 
     def encodings(self, model: str | None = None) -> go.Figure:
-        found = self._trained(model).encodings
-        return encodings_figure(self._there(found, "a network that learns positions (mqt …)"), self.sources.events)
+        encodings = self._trained(model).encodings
+        return encodings_figure(self._there(encodings, "a network that learns positions (mqt …)"), self.sources.events)
 
     def learning_curve(self) -> go.Figure:
         return learning_curve({name: list(one.metrics) for name, one in self.sources.trained.items()})
@@ -126,10 +128,10 @@ class Plots:
     def _bounded(self, figure: go.Figure) -> go.Figure:
         return bounded(figure, self.findings.suspicious)
 
-    def _there(self, found: pl.DataFrame | None, needs: str) -> pl.DataFrame:
-        if found is None:
+    def _there(self, table: pl.DataFrame | None, needs: str) -> pl.DataFrame:
+        if table is None:
             raise ConfigError(f"there is nothing to draw: it needs {needs}")
-        return found
+        return table
 
     def _model(self, model: str | None) -> str:
         if model is not None and model not in self.sources.models:
@@ -139,7 +141,7 @@ class Plots:
     def _trained(self, model: str | None) -> Trained:
         name = self._model(model)
         if name not in self.sources.trained:
-            raise ConfigError(f"{name} is no trained network, so that it has nothing to tell of itself")
+            raise ConfigError(f"{name} is not a trained network; there is nothing to show")
         return self.sources.trained[name]
 
     def _weights(self, id: Any, model: str | None, cutoff: Any) -> pl.DataFrame:
@@ -147,10 +149,10 @@ class Plots:
         if explain is None:
             raise ConfigError(f"{self._model(model)} has no attention to explain; fit mqt, mqt-nods or mqt-all")
         weights = explain([str(id)])
-        found = weights if weights.is_empty() else weights.filter(pl.col("cutoff") == cutoff)
-        if found.is_empty():
+        at_cutoff = weights if weights.is_empty() else weights.filter(pl.col("cutoff") == cutoff)
+        if at_cutoff.is_empty():
             raise ConfigError(f"the network that forecast {str(id)!r} from {cutoff} is not kept; give a later cutoff")
-        return found
+        return at_cutoff
 
     def _item(self, id: Any) -> Sources:
         if str(id) not in self.sources.ids:
@@ -158,10 +160,10 @@ class Plots:
         return self.sources.of_items([str(id)])
 
     def _cutoff(self, part: Sources, cutoff: Any) -> Any:
-        return part.first["cutoff"].max() if cutoff is None else self._date(part, "cutoff", cutoff)
+        return part.first.to_polars()["cutoff"].max() if cutoff is None else self._date(part, "cutoff", cutoff)
 
     def _date(self, part: Sources, column: str, date: Any) -> Any:
-        rows = part.rows[part.first_model]
+        rows = part.first
         time, known = as_time(date, rows.clock), rows.cutoff if column == "cutoff" else rows.time
         if time not in known:
             first, last = show_time(int(known.min())), show_time(int(known.max()))

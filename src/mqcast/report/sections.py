@@ -1,4 +1,4 @@
-"""What was found → the sections of a page: tables and figures, each with a sentence that says how to read it."""
+"""Findings → the sections of a page: tables and figures, each with an explanation of how to read it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ from mqcast.report.explorer import Explorer
 from mqcast.report.figures import Line, learning_curve
 from mqcast.report.implausible import has_section, implausible_section
 from mqcast.report.page import Cell, PageFigure, PageTable, Section, digits
-from mqcast.report.sources import Sources
+from mqcast.report.sources import Sources, headline_levels
 from mqcast.report.style import shortened
 from mqcast.report.summary import Excess, Findings, Listed, Score
 
@@ -32,7 +32,7 @@ def lead_of(findings: Findings) -> list[str]:
     """The answer in one sentence, and what was judged."""
     counts, scores = findings.counts, findings.scores
     first = next((score for score in scores if score.model != findings.oracle), scores[0])
-    levels = _shown_levels(findings)
+    levels = headline_levels(findings.levels)
     if first.model == findings.baseline:
         risks = " and ".join(f"{digits(first.risk[level])} at {percentile(level)}" for level in levels)
         answer = f"{_name(first.model)} has a quantile risk of {risks}."
@@ -45,13 +45,13 @@ def lead_of(findings: Findings) -> list[str]:
         f"{counts.horizon} step{'s' if counts.horizon != 1 else ''} ahead."
     )
     if counts.without_actual:
-        judged += f" {counts.without_actual:,} more have no actual yet, and are not judged."
+        judged += f" {counts.without_actual:,} more have no actual yet and are not judged."
     if counts.left_out:
-        judged += f" {counts.left_out:,} are left out, since not every forecaster has them."
+        judged += f" {counts.left_out:,} are left out because not every forecaster has them."
     if counts.is_sampled:
         judged += (
-            f" Risks, coverage and the largest losses are of all items; volatility and all other parts are of a random "
-            f"sample of {counts.sampled:,} items."
+            " Risks, coverage and the largest losses cover all items; volatility and all other sections cover a "
+            f"random sample of {counts.sampled:,} items."
         )
     return [answer, judged]
 
@@ -66,39 +66,41 @@ def _against(relative: float, level: float) -> str:
 
 
 def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts: Mapping[str, str]) -> list[Section]:
-    """Those that there is something to say in."""
-    found = [implausible_section(findings.implausible, explorer)] if has_section(findings.implausible) else []
-    found += [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
+    """The sections that have content."""
+    sections = [implausible_section(findings.implausible, explorer)] if has_section(findings.implausible) else []
+    sections += [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
     if findings.process is not None:
-        found.append(_volatility(findings, findings.process))
-    found += [_exceptions(findings, explorer), _explorer(explorer)]
+        sections.append(_volatility(findings, findings.process))
+    sections += [_items_to_review(findings, explorer), _explorer(explorer)]
     if encodings := {name: one.encodings for name, one in sources.trained.items() if one.encodings is not None}:
-        found.append(_encodings(encodings, sources))
+        sections.append(_encodings(encodings, sources))
     if curves := {name: list(one.metrics) for name, one in sources.trained.items() if one.metrics}:
-        found.append(_training(curves))
-    found.append(_provenance(sources, findings, facts))
-    return found
+        sections.append(_training(curves))
+    sections.append(_provenance(sources, findings, facts))
+    return sections
 
 
 def missing_parts(sources: Sources, findings: Findings, explorer: Explorer) -> list[str]:
-    """What is not there, and why."""
-    found = []
+    """Which sections are missing, and why."""
+    parts = []
     if findings.process is None:
-        found.append("volatility and movement: they need two quantile levels, and several forecasts of one date")
+        parts.append(
+            "Volatility and unexplained revisions need two quantile levels and several forecasts of the same date."
+        )
     if sources.calendar is None:
-        found.append("promotions, holidays and the summary of the data: they need a packed panel")
+        parts.append("Promotions, holidays and the summary of the data need a packed panel.")
     if not sources.trained:
-        found.append("learning curves, attention and position encodings: they need a trained run, not forecasts alone")
+        parts.append("Learning curves, attention and position encodings need a trained run, not only forecasts.")
     elif not explorer.num_explained:
-        found.append("why a forecast: it needs a network with attention (mqt, mqt-nods, mqt-all)")
-    return found
+        parts.append("The explanation of a forecast needs a network with attention (mqt, mqt-nods, mqt-all).")
+    return parts
 
 
 # -- each section ------------------------------------------------------------------------------------------------------
 
 
 def _answer(findings: Findings) -> Section:
-    levels, excess = _shown_levels(findings), {(one.model, one.level): one for one in findings.excess}
+    levels, excess = headline_levels(findings.levels), {(one.model, one.level): one for one in findings.excess}
     columns = ["forecaster"]
     for level in levels:
         columns += [f"{percentile(level)} risk", f"{percentile(level)} relative"]
@@ -119,49 +121,47 @@ def _answer(findings: Findings) -> Section:
         cells += [_share(score, level, rivals) for level in levels]
         rows.append(cells)
     reading = (
-        "Risk is 2 Σ quantile loss / Σ demand: lower is better; a relative risk below 1 beats "
-        f"{_name(findings.baseline)}. V is excess volatility: best near 0 (one that never moves is no contender). The "
-        "share of demand at or below (≤) a quantile should be its level. ★ marks the best."
+        "Risk is 2 Σ quantile loss / Σ demand: lower is better. A relative risk below 1 beats "
+        f"{_name(findings.baseline)}. V is excess volatility: closest to 0 is best, but a forecaster that never "
+        "revises is not ranked. The share of demand at or below (≤) a quantile should equal its level. ★ marks the "
+        "best."
     )
-    notes = (
-        [f"{_name(findings.oracle)} knows how the data were made, as no forecaster does: the bound, not a rival."]
-        if findings.oracle
-        else []
-    )
-    return Section("answer", "Who forecasts best", reading, notes, [PageTable("All forecasts", columns, rows)])
+    note = f"{_name(findings.oracle)} knows how the data were generated. It is a bound, not a competitor."
+    notes = [note] if findings.oracle else []
+    return Section("answer", "Which forecaster is best?", reading, notes, [PageTable("All forecasts", columns, rows)])
 
 
 def _slices(findings: Findings) -> Section:
     names = findings.slices["slice"].unique(maintain_order=True).to_list()
     table = _relative_table("By slice, relative to the baseline", "slice", names, findings.slices, findings)
-    drawn = {"Risk by horizon": by_horizon_figure(findings.horizons, _shown_levels(findings))}
+    drawn = {"Risk by horizon": by_horizon_figure(findings.horizons, headline_levels(findings.levels))}
     if findings.deciles is not None:
-        drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, _shown_levels(findings))
+        drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, headline_levels(findings.levels))
     figures = [PageFigure(label, bounded(figure, findings.suspicious)) for label, figure in drawn.items()]
     reading = (
-        f"Losses relative to {_name(findings.baseline)} on peaks, after them, under promotions: below 1 is better. The "
-        "figures show the risk itself, by how far ahead it was forecast and by how much an item sells (10: most)."
+        f"The table shows losses relative to {_name(findings.baseline)} on peaks, after peaks and during promotions: "
+        "below 1 is better. The figures show the risk itself, by horizon and by how much an item sells (10: most)."
     )
-    return Section("slices", "Where it is good, and where not", reading, (), [table], figures)
+    return Section("slices", "Strengths and weaknesses", reading, (), [table], figures)
 
 
 def _progress(findings: Findings) -> Section:
     if findings.leads is None:
-        reading = "Each date was forecast once, so that nothing can be said of how forecasts improve as it approaches."
-        return Section("leads", "What is learnt on the way", reading)
+        reading = "Each date was forecast only once, so this report cannot show how forecasts improve over time."
+        return Section("leads", "Improvement as the date approaches", reading)
     reading = (
-        "The loss of the same dates at each lead, less its mean: a line that falls steeply to the right belongs to a "
-        "forecaster who learns as the date approaches; a flat one learns nothing."
+        "The figure shows the loss of the same dates at each lead, minus its mean. The line of a forecaster that "
+        "learns as the date approaches falls steeply to the right; a flat line means that nothing is learnt."
     )
     figure = bounded(loss_by_lead_figure(findings.leads), findings.suspicious)
-    figures = [PageFigure("Loss by steps to go, centred", figure)]
-    return Section("leads", "What is learnt on the way", reading, figures=figures)
+    figures = [PageFigure("Loss by remaining steps, minus its mean", figure)]
+    return Section("leads", "Improvement as the date approaches", reading, figures=figures)
 
 
 def _calibration(findings: Findings) -> Section:
     reading = (
-        "Points on the dotted line are calibrated: demand was at or below the quantile as often as announced. Among "
-        "calibrated forecasters the narrower interval is the better."
+        "Points on the dotted line are calibrated: demand was at or below the quantile as often as it should be. Among "
+        "calibrated forecasters, the one with the narrower interval is better."
     )
     figures, tables = [PageFigure("Announced and observed coverage", calibration_figure(findings.calibration))], []
     if findings.widths.height:
@@ -179,47 +179,41 @@ def _calibration(findings: Findings) -> Section:
 
 def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
     reading = (
-        "V says how much of a forecast's movement led nowhere: on the zero line revisions are news alone; above it "
-        "they revert (over-reaction), below it they go on in their direction (under-reaction). Bands: 95 % intervals."
+        "V measures unexplained revisions. On the zero line, forecasts are revised only when there is news. Above it, "
+        "revisions are taken back later (over-reaction); below it, they continue in the same direction "
+        "(under-reaction). The bands are 95 % intervals."
     )
     notes = [_in_words(one) for one in findings.excess]
-    figures = [PageFigure("Martingale volatility V by steps to go", volatility_figure(process))]
-    columns = ["forecaster", "level", "excess", "from", "to", "reading", "turns a date", "dates judged"]
+    figures = [PageFigure("Martingale volatility V by remaining steps", volatility_figure(process))]
+    columns = ["forecaster", "level", "excess volatility", "from", "to", "reading"]
+    columns += ["direction changes per target", "dates judged"]
     rows = [
         [
             Cell(one.model),
             Cell(percentile(one.level), one.level),
             *(Cell.number(value) for value in (one.excess, one.lo, one.hi)),
             Cell(one.reading),
-            Cell.number(one.turns),
+            Cell.number(one.direction_changes),
             Cell(f"{one.targets:,}", one.targets),
         ]
         for one in findings.excess
     ]
-    return Section(
-        "volatility",
-        "Do forecasts move for good reason?",
-        reading,
-        notes,
-        [PageTable("Excess volatility", columns, rows)],
-        figures,
-    )
+    tables = [PageTable("Excess volatility", columns, rows)]
+    return Section("volatility", "Are revisions justified?", reading, notes, tables, figures)
 
 
 def _in_words(one: Excess) -> str:
     words = {
-        "over-reaction": "its forecasts jump and come back: over-reaction",
-        "under-reaction": "its forecasts take up news too slowly: under-reaction",
-        "not told from 0": "no more movement than there was news",
+        "over-reaction": "forecasts jump and come back (over-reaction)",
+        "under-reaction": "forecasts react too slowly to news (under-reaction)",
+        "not significant": "no significant excess volatility",
     }
-    interval = "" if one.lo is None or one.hi is None else f", 95 % from {one.lo:.3f} to {one.hi:.3f}"
+    interval = "" if one.lo is None or one.hi is None else f" (95 % interval: {one.lo:.3f} to {one.hi:.3f})"
     value = "unknown" if one.excess is None else f"{one.excess:.3f}"
-    return (
-        f"{_name(one.model)}, {percentile(one.level)}: {words.get(one.reading, one.reading)} (V = {value}{interval})."
-    )
+    return f"{_name(one.model)}, {percentile(one.level)}: {words.get(one.reading, one.reading)}; V = {value}{interval}."
 
 
-def _exceptions(findings: Findings, explorer: Explorer) -> Section:
+def _items_to_review(findings: Findings, explorer: Explorer) -> Section:
     place = {id: i for i, id in enumerate(explorer.ids)}
 
     def rows(listed: Sequence[Listed]) -> list[list[Cell]]:
@@ -228,45 +222,42 @@ def _exceptions(findings: Findings, explorer: Explorer) -> Section:
         ]
 
     tables = [PageTable("Largest loss", ["item", "mean loss, units", "risk"], rows(findings.worst))]
-    if findings.restless:
+    if findings.unstable:
         columns = ["item", "excess volatility", "back and forth, units"]
-        tables.append(PageTable("Most movement in vain", columns, rows(findings.restless)))
-    reading = "Where a planner should look first: choose an item to see its history and forecasts below."
-    return Section("exceptions", "Exceptions", reading, (), tables)
+        tables.append(PageTable("Most unexplained revisions", columns, rows(findings.unstable)))
+    reading = "A planner should look at these items first. Choose one to see its history and forecasts below."
+    return Section("review", "Items to review first", reading, (), tables)
 
 
 def _explorer(explorer: Explorer) -> Section:
     shown, total = len(explorer.ids), explorer.num_items
-    which = (
-        "All items are on this page."
-        if shown == total
-        else (f"{shown:,} of {total:,} items are on this page: those of both lists, and some at random.")
-    )
-    notes = [which]
+    some = f"{shown:,} of {total:,} items are on this page: those listed above, and some chosen at random."
+    notes = ["All items are on this page." if shown == total else some]
     if not explorer.every_cutoff:
-        notes.append("Not every cutoff is kept, so that the page stays small.")
+        notes.append("Some cutoffs are left out to keep the page small.")
     if explorer.num_explained:
-        notes.append(f"Attention is kept for {explorer.num_explained} of them, at the latest cutoffs.")
-    reading = "One item at a time: what was sold, what was forecast and when, and what the network looked at."
+        notes.append(f"Attention is shown for {explorer.num_explained} of them, at the latest cutoffs.")
+    reading = "Choose an item to see its sales, its forecasts over time, and what the network looked at."
     return Section("items-explorer", "Items", reading, notes, has_explorer=True)
 
 
 def _encodings(encodings: Mapping[str, pl.DataFrame], sources: Sources) -> Section:
     reading = (
-        "The learned code of each date, one row a channel: dates of one colour pattern are alike to the network. Marks "
-        "are holidays and events; a code that changes before them says that the network prepares for them."
+        "The figure shows the learned encoding of each date, one row per channel. Dates with the same colours look "
+        "alike to the network. Marks are holidays and events; an encoding that changes before them shows that the "
+        "network anticipates them."
     )
     figures = [
         PageFigure(f"Position encodings of {_name(name)}", encodings_figure(one, sources.events))
         for name, one in encodings.items()
     ]
-    return Section("calendar", "What was learnt of the calendar", reading, figures=figures)
+    return Section("calendar", "What the network learnt about the calendar", reading, figures=figures)
 
 
 def _training(curves: dict[str, list[Line]]) -> Section:
     reading = (
-        "Training and validation loss by step: they should fall and level off together; a validation loss that rises "
-        "while the training loss falls is a network that learns by heart. The star is the epoch that was kept."
+        "Training and validation loss should fall and level off together. A validation loss that rises while the "
+        "training loss falls is a sign of overfitting. The star marks the epoch that was kept."
     )
     thinned = {_name(name): _thinned(lines) for name, lines in curves.items()}
     return Section(
@@ -291,19 +282,19 @@ def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) 
             )
     if findings.data is not None:
         data = findings.data
-        told = {
+        summary = {
             "series": f"{data.num_series:,}",
             "rows": f"{data.num_rows:,}",
             "span": f"{data.first} to {data.last}, {data.freq}",
             "missing": f"{data.missing_share:.1%}",
             "zeros": f"{data.zero_share:.1%}",
-            "steps a series": f"{data.shortest:,} to {data.longest:,}",
+            "steps per series": f"{data.shortest:,} to {data.longest:,}",
             **{role: ", ".join(names) for role, names in data.columns.items()},
         }
-        tables.insert(0, PageTable("Data", ["what", "value"], [[Cell(k), Cell(v)] for k, v in told.items()]))
-    reading = "What the forecasts were made from, and all that is needed to make them again."
+        tables.insert(0, PageTable("Data", ["what", "value"], [[Cell(k), Cell(v)] for k, v in summary.items()]))
+    reading = "This is what the forecasts were made from, and what is needed to make them again."
     code = [(f"Settings of {_name(name)}", one.config) for name, one in sources.trained.items() if one.config]
-    return Section("provenance", "Data, settings, reproducibility", reading, (), tables, code=code)
+    return Section("provenance", "Data, settings and reproducibility", reading, (), tables, code=code)
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------
@@ -312,7 +303,7 @@ def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) 
 def _relative_table(
     caption: str, heading: str, names: Sequence[str], table: pl.DataFrame, findings: Findings
 ) -> PageTable:
-    levels = _shown_levels(findings)
+    levels = headline_levels(findings.levels)
     losses = {(row["slice"], row["model"]): row for row in table.iter_rows(named=True)}
     columns = [
         heading,
@@ -325,20 +316,14 @@ def _relative_table(
         cells = [Cell("All" if name == OVERALL else name), Cell(f"{size:,}", size)]
         for level in levels:
             column = f"quantile_loss_{quantile_column(level)}"
-            found = {model: losses[name, model][column] for model in findings.models}
-            base = found[findings.baseline]
-            rivals = [loss for model, loss in found.items() if model != findings.oracle and loss is not None]
-            for model, loss in found.items():
+            of_model = {model: losses[name, model][column] for model in findings.models}
+            base = of_model[findings.baseline]
+            rivals = [loss for model, loss in of_model.items() if model != findings.oracle and loss is not None]
+            for model, loss in of_model.items():
                 best = len(rivals) > 1 and model != findings.oracle and loss is not None and _least(loss, rivals)
                 cells.append(Cell.number(loss / base if base and loss is not None else None, best=best))
         rows.append(cells)
     return PageTable(caption, columns, rows)
-
-
-def _shown_levels(findings: Findings) -> tuple[float, ...]:
-    """P50 and P90 if they are there, else the outermost two."""
-    levels = findings.levels
-    return (0.5, 0.9) if {0.5, 0.9} <= set(levels) else tuple(dict.fromkeys((levels[0], levels[-1])))
 
 
 def _name(model: str | None) -> str:
@@ -346,7 +331,7 @@ def _name(model: str | None) -> str:
 
 
 def _least(value: float, values: Sequence[float]) -> bool:
-    """Is it the least, as far as three digits tell?"""
+    """Is it the least, to three digits?"""
     known = [one for one in values if one == one]
     return bool(known) and f"{value:.3f}" == f"{min(known):.3f}"
 
@@ -372,8 +357,8 @@ def _calmest(findings: Findings, level: float) -> float | None:
 
 
 def _contends(one: Excess) -> bool:
-    """Not one that never changes its mind, nor one whose V says little."""
-    return bool(one.turns) and not one.reading.startswith("says little")
+    """Not a forecaster that never revises, nor one whose V is inconclusive."""
+    return bool(one.direction_changes) and not one.reading.startswith("says little")
 
 
 def _interval(one: Excess, calmest: float | None) -> Cell:

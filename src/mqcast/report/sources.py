@@ -10,13 +10,15 @@ import numpy as np
 import polars as pl
 
 from mqcast.data.export import UNSEEN, Frames, frames_of
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
+from mqcast.evaluation.columns import distinct
+from mqcast.evaluation.reading import actuals_table, forecast_table
 from mqcast.evaluation.slices import Slice, Slices, flattened, peaks, promotions, ramp_down, short_horizons, top_periods
-from mqcast.evaluation.tables import Actuals, Forecasts, Names, read_actuals, read_forecasts
-from mqcast.levels import quantile_column
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Names, common_rows
 from mqcast.settings import nearest
 
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
@@ -27,7 +29,7 @@ ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a network tells of itself, in plain frames.
+    """Details of a trained network, in plain frames.
 
     explain     ids → attention weights by date, as of `Forecaster.explain`; None: it has no attention
     encodings   ds, channel, value: the learned position of each date; None: it has none
@@ -70,19 +72,19 @@ class Calendar:
     @cached_property
     def events(self) -> dict[str, list[Any]]:
         """Holidays and events that all series share → their dates."""
-        schema, table, found = self.panel.schema, self.frames.events, {}
+        schema, table, events = self.panel.schema, self.frames.events, {}
         if table is not None:
             for name in schema.numbers("events"):
-                found[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
+                events[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
             for name in schema.categories("events"):
                 for (value,), part in table.filter(pl.col(name) != UNSEEN).group_by(name, maintain_order=True):
-                    found[f"{name}: {value}"] = part[schema.time].sort().to_list()
+                    events[f"{name}: {value}"] = part[schema.time].sort().to_list()
         if self.panel.calendar.holidays:
             dates = self.frames.rows[schema.time].unique().sort().to_list()
             flags = self.panel.calendar.flags(np.array([as_time(date, self.panel.axis) for date in dates]))
             for i, (region, name) in enumerate(self.panel.calendar.holidays):
-                found[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]
-        return {name: dates for name, dates in found.items() if dates}
+                events[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]
+        return {name: dates for name, dates in events.items() if dates}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +96,8 @@ class Sources:
     left_out    rows that not all models have
     """
 
-    rows: dict[str, Forecasts]
-    observed: Actuals
+    rows: dict[str, ForecastTable]
+    observed: ActualsTable
     baseline: str
     oracle: str | None = None
     calendar: Calendar | None = None
@@ -128,10 +130,13 @@ class Sources:
                 raise ConfigError("there is nothing to judge by; give actuals, or a panel")
             actuals = calendar.frames.rows
         names = Names.of(schema if schema is not None or panel is None else panel.schema)
-        rows, left_out = _common({str(model): read_forecasts(frame, names) for model, frame in forecasts.items()})
+        tables = {str(model): forecast_table(frame, names) for model, frame in forecasts.items()}
+        rows, left_out = _in_common(
+            {model: replace(table, frame_types=FrameTypes()) for model, table in tables.items()}
+        )
         chosen = baseline or [model for model in rows if model != oracle or len(rows) == 1][-1]
         extra = tuple(flattened(slices))
-        return cls(rows, read_actuals(actuals, names), chosen, oracle, calendar, trained or {}, extra, left_out)
+        return cls(rows, actuals_table(actuals, names), chosen, oracle, calendar, trained or {}, extra, left_out)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -142,53 +147,37 @@ class Sources:
         """Whose items are looked at: the first that is no oracle."""
         return next((model for model in self.models if model != self.oracle), self.models[0])
 
-    @cached_property
-    def forecasts(self) -> dict[str, pl.DataFrame]:
-        """Model → unique_id, cutoff, ds, horizon, q0.5 …"""
-        return {model: _frame(rows) for model, rows in self.rows.items()}
-
     @property
-    def first(self) -> pl.DataFrame:
-        return self.forecasts[self.first_model]
-
-    @cached_property
-    def actuals(self) -> pl.DataFrame:
-        """unique_id, ds, y"""
-        known = self.observed
-        ids, dates = pl.Series(known.ids, dtype=pl.String).gather(known.item), known.clock.dates(known.time)
-        return pl.DataFrame({"unique_id": ids, "ds": dates, "y": pl.Series(known.value).fill_nan(None)})
+    def first(self) -> ForecastTable:
+        return self.rows[self.first_model]
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Those that all models have."""
-        return self.rows[self.first_model].levels
+        return self.first.levels
 
     @property
     def judged_levels(self) -> tuple[float, ...]:
-        """P50 and P90 if they are there, else the outermost two."""
-        return (0.5, 0.9) if {0.5, 0.9} <= set(self.levels) else tuple(dict.fromkeys((self.levels[0], self.levels[-1])))
+        return headline_levels(self.levels)
 
     @cached_property
     def ids(self) -> list[str]:
         """Items that are forecast."""
-        rows = self.rows[self.first_model]
-        return [rows.ids[i] for i in np.flatnonzero(np.bincount(rows.item))]
+        return [self.first.ids[i] for i in np.flatnonzero(np.bincount(self.first.item))]
 
     @property
     def horizon(self) -> int:
-        return int(self.rows[self.first_model].lead.max())
+        return int(self.first.lead.max())
 
     def of_items(self, ids: Iterable[str]) -> "Sources":
         """The same of some items."""
         wanted = set(ids)
 
-        def is_wanted(table: Forecasts | Actuals) -> np.ndarray:
+        def is_wanted(table: ForecastTable | ActualsTable) -> np.ndarray:
             return np.array([name in wanted for name in table.ids], bool)[table.item]
 
         rows = {model: table.where(is_wanted(table)) for model, table in self.rows.items()}
-        known = is_wanted(self.observed)
-        parts = {name: getattr(self.observed, name)[known] for name in ("item", "time", "value")}
-        return replace(self, rows=rows, observed=replace(self.observed, **parts))
+        return replace(self, rows=rows, observed=self.observed.where(is_wanted(self.observed)))
 
     @cached_property
     def promotions(self) -> pl.DataFrame | None:
@@ -205,70 +194,40 @@ class Sources:
     @cached_property
     def slices(self) -> list[Slice]:
         """Peaks, ramp-down, promotions by type and short horizons, as far as they are known; and the caller's own."""
-        found: list[Slices] = []
+        slices: list[Slices] = []
         if self.events:
             everything = {ALL_EVENTS: [date for dates in self.events.values() for date in dates]}
-            found += [peaks(everything), ramp_down(everything, name=RAMP_DOWN)]
-            found += [
-                peaks({f"Peak: {name}": dates})
-                for name, dates in self.events.items()
-                if len(self.events) <= MOST_EVENTS
-            ]
-        elif self.first["ds"].n_unique() > 4:
-            found.append(top_periods(self.actuals, 0.05, name="Peaks: the 5 % of dates that sold most"))
+            slices += [peaks(everything), ramp_down(everything, name=RAMP_DOWN)]
+            if len(self.events) <= MOST_EVENTS:
+                slices.append(peaks({f"Peak: {name}": dates for name, dates in self.events.items()}))
+        elif len(distinct(self.first.time)) > 4:
+            slices.append(top_periods(self.observed, 0.05, name="Peaks: the 5 % of dates that sold most"))
         if self.promotions is not None:
             flags = [name for name in self.promotions.columns if name not in KEYS]
             named = {name: f"Promotion: {name}".replace(f"Promotion: {WITHOUT}", "Without: ") for name in flags}
-            found.append(promotions(self.promotions.rename(named), list(named.values())))
+            slices.append(promotions(self.promotions.rename(named), list(named.values())))
         if self.horizon > 2:
             short = math.ceil(self.horizon / 4)
-            found.append(short_horizons(short, name=f"Short horizons: 1 to {short}"))
-        return flattened([*found, list(self.own_slices)])
+            slices.append(short_horizons(short, name=f"Short horizons: 1 to {short}"))
+        return flattened([*slices, list(self.own_slices)])
 
 
-def _frame(rows: Forecasts) -> pl.DataFrame:
-    columns = {
-        "unique_id": pl.Series(rows.ids, dtype=pl.String).gather(rows.item),
-        "cutoff": rows.clock.dates(rows.cutoff),
-        "ds": rows.clock.dates(rows.time),
-        "horizon": pl.Series(rows.lead, dtype=pl.Int32),
-    }
-    return pl.DataFrame(columns | {quantile_column(level): rows.quantiles[:, i] for i, level in enumerate(rows.levels)})
+def headline_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """P50 and P90 if they are there, else the outermost two."""
+    return (0.5, 0.9) if {0.5, 0.9} <= set(levels) else tuple(dict.fromkeys((levels[0], levels[-1])))
 
 
-def _common(tables: dict[str, Forecasts]) -> tuple[dict[str, Forecasts], int]:
-    """The rows and levels that all have, and how many rows are not."""
-    (_, first), *others = tables.items()
-    levels = [level for level in first.levels if all(level in rows.levels for _, rows in others)]
+def _in_common(tables: dict[str, ForecastTable]) -> tuple[dict[str, ForecastTable], int]:
+    """The rows and levels that all have, and how many rows are left out."""
+    first, *others = tables.values()
+    levels = [level for level in first.levels if all(level in table.levels for table in others)]
     if not levels:
         raise ConfigError("the forecasters share no quantile level; give frames that have one in common")
-    tables = {model: _at_levels(rows, levels) for model, rows in tables.items()}
-    if all(_same_rows(first, rows) for _, rows in others):
+    tables = {model: table.at_levels(levels) for model, table in tables.items()}
+    masks = common_rows(tables)
+    if masks is None:
         return tables, 0
-    keys = {model: _frame(rows).select(KEYS[:3]) for model, rows in tables.items()}
-    common = next(iter(keys.values()))
-    for other in keys.values():
-        common = common.join(other, on=KEYS[:3], how="semi")
-    if not common.height:
+    if not any(mask.any() for mask in masks.values()):
         raise ConfigError(f"the forecasters {', '.join(tables)} have no row in common; give the same items and cutoffs")
-    kept = {}
-    for model, rows in tables.items():
-        where = np.zeros(rows.num_rows, bool)
-        where[keys[model].with_row_index("row").join(common, on=KEYS[:3], how="semi")["row"].to_numpy()] = True
-        kept[model] = rows.where(where)
-    return kept, max(rows.num_rows for rows in tables.values()) - common.height
-
-
-def _same_rows(one: Forecasts, other: Forecasts) -> bool:
-    same_ids = one.ids == other.ids
-    return same_ids and all(
-        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("item", "cutoff", "time")
-    )
-
-
-def _at_levels(rows: Forecasts, levels: list[float]) -> Forecasts:
-    if list(rows.levels) == levels:
-        return rows
-    places = [rows.place_of(level) for level in levels]
-    names = tuple(rows.columns[i] for i in places)
-    return replace(rows, levels=tuple(levels), columns=names, quantiles=rows.quantiles[:, places])
+    kept = {model: table.where(masks[model]) for model, table in tables.items()}
+    return kept, max(table.num_rows for table in tables.values()) - next(iter(kept.values())).num_rows

@@ -8,18 +8,17 @@ import polars as pl
 from mqcast.data.frequency import show_time
 from mqcast.data.summary import Summary, summarise
 from mqcast.errors import ConfigError, DataError
-from mqcast.evaluation import evaluate, exceptions, loss_by_lead, volatility
 from mqcast.evaluation.columns import distinct
-from mqcast.evaluation.implausible_forecasts import Implausible, told_elsewhere
-from mqcast.evaluation.metrics import pinball
-from mqcast.evaluation.plausibility import Sold, judge
+from mqcast.evaluation.comparison import losses_by_lead
+from mqcast.evaluation.implausible_forecasts import Implausible, implausible
+from mqcast.evaluation.martingale import Settings, volatility_of
+from mqcast.evaluation.metrics import LossSums, Scored, accuracy, scored_models
+from mqcast.evaluation.ranking import rank_revisions
 from mqcast.evaluation.slices import OVERALL, demand_deciles
-from mqcast.evaluation.tables import actuals_of
 from mqcast.levels import quantile_column
 from mqcast.report.sources import Sources
 
 MOST_ROWS = 1_200_000  # of a model, beyond which all but the headline is of a sample of items
-ROWS_AT_A_TIME = 2**20
 RESAMPLES = 1000
 LISTED = 20
 
@@ -44,7 +43,7 @@ class Excess:
     lo: float | None
     hi: float | None
     reading: str
-    turns: float | None
+    direction_changes: float | None
     targets: int
 
 
@@ -103,7 +102,7 @@ class Findings:
     calibration: pl.DataFrame
     widths: pl.DataFrame
     worst: tuple[Listed, ...]
-    restless: tuple[Listed, ...]
+    unstable: tuple[Listed, ...]
     data: Summary | None
     implausible: Implausible
 
@@ -116,94 +115,65 @@ class Findings:
 def findings_of(sources: Sources, seed: int = 0) -> Findings:
     """Judge the forecasts. Beyond MOST_ROWS of a model all but the headline is of a random sample of items.
 
-    What is implausible is of all items; nothing is warned of, it is among the findings.
+    Implausible forecasts are looked for in all items. They are part of the findings; there is no warning.
     """
-    with told_elsewhere():
-        return _findings_of(sources, seed)
-
-
-def _findings_of(sources: Sources, seed: int) -> Findings:
-    items, rows = _by_item(sources), sources.rows[sources.first_model]
-    ids = items["unique_id"].unique(maintain_order=True)
-    most = max(1, int(MOST_ROWS / (rows.num_rows / len(ids))))
+    sums = _sums_by_item(scored_models(sources.rows, sources.observed, "drop"))
+    ids = sums["unique_id"].unique(maintain_order=True)
+    most = max(1, int(MOST_ROWS / (sources.first.num_rows / len(ids))))
     part = sources if len(ids) <= most else sources.of_items(ids.sample(most, seed=seed))
-    sampled = min(len(ids), most)
-    scores, counts = _scores(sources, items), _counts(sources, items, len(ids), sampled)
-    slices, deciles = _slices(part)
-    horizons = evaluate(part.forecasts, part.actuals, "horizon", missing="drop")
+    scored = scored_models(part.rows, part.observed, "drop")
+    scores, slices = _scores(sources, sums), accuracy(scored, part.observed, slices=part.slices)
     excess, process = _volatility(part, seed)
-    overall = slices.filter(slice=OVERALL)
     return Findings(
         models=sources.models,
         baseline=sources.baseline,
         oracle=sources.oracle,
         levels=sources.levels,
-        counts=counts,
+        counts=_counts(sources, sums, len(ids), min(len(ids), most)),
         scores=scores,
         excess=excess,
-        slices=slices,
-        deciles=deciles,
-        horizons=horizons,
-        leads=_leads(part),
+        slices=slices.filter(pl.col("rows") > 0),
+        deciles=_deciles(scored, part),
+        horizons=accuracy(scored, part.observed, ["horizon"], leading=["model"]),
+        leads=_leads(scored, part),
         process=process,
         calibration=_calibration(sources, scores),
-        widths=_widths(overall),
-        worst=_worst(sources, items),
-        restless=_restless(part),
+        widths=_widths(slices.filter(slice=OVERALL)),
+        worst=_worst(sources, sums),
+        unstable=_unstable(part),
         data=None if sources.calendar is None else summarise(sources.calendar.panel),
-        implausible=_implausible(sources),
+        implausible=implausible(sources.rows, sources.observed),
     )
 
 
-def _implausible(sources: Sources) -> Implausible:
-    sold, verdicts = Sold(sources.observed), []
-    for model, rows in sources.rows.items():
-        actual = actuals_of(rows, sources.observed, "drop")[rows.trajectory]
-        verdicts.append(judge(model, rows, sold, actual))
-    return Implausible(verdicts)
-
-
-def _by_item(sources: Sources) -> pl.DataFrame:
-    """Sums by model and item over all rows that have an actual: rows, |y|, losses and counts by level."""
-    found = []
-    for model, rows in sources.rows.items():
-        of_target = actuals_of(rows, sources.observed, "drop")
-        names = [f"{what}_{quantile_column(level)}" for level in rows.levels for what in ("loss", "below")]
-        sums = {name: np.zeros(len(rows.ids)) for name in ("rows", "size", *names)}
-        for begin in range(0, rows.num_rows, ROWS_AT_A_TIME):
-            part = slice(begin, begin + ROWS_AT_A_TIME)
-            actual = of_target[rows.trajectory[part]]
-            known = ~np.isnan(actual)
-            item, quantiles, actual = rows.item[part][known], rows.quantiles[part][known], actual[known]
-            values = {"rows": np.ones_like(actual), "size": np.abs(actual)}
-            for i, level in enumerate(rows.levels):
-                values[f"loss_{quantile_column(level)}"] = pinball(actual, quantiles[:, i], level)
-                values[f"below_{quantile_column(level)}"] = (actual <= quantiles[:, i]).astype(float)
-            for name, value in values.items():
-                sums[name] += np.bincount(item, value, minlength=len(rows.ids))
-        table = pl.DataFrame({"unique_id": pl.Series(rows.ids, dtype=pl.String)} | sums)
-        found.append(table.with_columns(model=pl.lit(model)).filter(pl.col("rows") > 0))
-    return pl.concat(found)
+def _sums_by_item(scored: dict[str, Scored]) -> pl.DataFrame:
+    """Sums by model and item over all rows that have an actual: rows, |y|, losses and coverage counts by level."""
+    tables = []
+    for model, each in scored.items():
+        sums = LossSums.of(each, each.losses(), each.rows.item, len(each.rows.ids))
+        columns = {"unique_id": pl.Series(each.rows.ids, dtype=pl.String), "rows": sums.rows, "size": sums.size}
+        for i, name in enumerate(map(quantile_column, each.rows.levels)):
+            columns |= {f"loss_{name}": sums.loss[i], f"covered_{name}": sums.covered[i]}
+        tables.append(pl.DataFrame(columns).with_columns(model=pl.lit(model)).filter(pl.col("rows") > 0))
+    return pl.concat(tables)
 
 
 def _scores(sources: Sources, items: pl.DataFrame) -> tuple[Score, ...]:
-    sums = {
-        row["model"]: row for row in items.group_by("model").agg(pl.exclude("unique_id").sum()).iter_rows(named=True)
-    }
-    base, found = sums[sources.baseline], []
+    totals = items.group_by("model").agg(pl.exclude("unique_id").sum()).rows_by_key("model", named=True, unique=True)
+    base, scores = totals[sources.baseline], []
     for model in sources.models:
-        row = sums[model]
+        row = totals[model]
         losses = {level: row[f"loss_{quantile_column(level)}"] for level in sources.levels}
         risk = {level: 2 * loss / row["size"] if row["size"] else np.nan for level, loss in losses.items()}
         over = {level: base[f"loss_{quantile_column(level)}"] for level in sources.levels}
         relative = {level: losses[level] / over[level] if over[level] else np.nan for level in losses}
-        coverage = {level: row[f"below_{quantile_column(level)}"] / row["rows"] for level in sources.levels}
-        found.append(Score(model, risk, relative, coverage))
-    return tuple(found)
+        coverage = {level: row[f"covered_{quantile_column(level)}"] / row["rows"] for level in sources.levels}
+        scores.append(Score(model, risk, relative, coverage))
+    return tuple(scores)
 
 
 def _counts(sources: Sources, items: pl.DataFrame, number: int, sampled: int) -> Counts:
-    rows = sources.rows[sources.first_model]
+    rows = sources.first
     judged, cutoffs = int(items.filter(model=sources.first_model)["rows"].sum()), distinct(rows.cutoff)
     return Counts(
         items=number,
@@ -218,24 +188,20 @@ def _counts(sources: Sources, items: pl.DataFrame, number: int, sampled: int) ->
     )
 
 
-def _slices(part: Sources) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """Accuracy by slice, and by decile of demand where ten items or more have demand before their first cutoff."""
-    slices = evaluate(part.forecasts, part.actuals, slices=part.slices, missing="drop")
-    if "slice" not in slices.columns:
-        slices = slices.with_columns(slice=pl.lit(OVERALL))
-    deciles = None
-    if part.first["unique_id"].n_unique() >= 10:
-        try:
-            found = evaluate(part.forecasts, part.actuals, slices=demand_deciles(part.actuals), missing="drop")
-            deciles = found.filter(pl.col("slice") != OVERALL)
-        except DataError:  # no demand before the first cutoff
-            deciles = None
-    return slices.filter(pl.col("rows") > 0), deciles
-
-
-def _leads(part: Sources) -> pl.DataFrame | None:
+def _deciles(scored: dict[str, Scored], part: Sources) -> pl.DataFrame | None:
+    """Accuracy by decile of demand, where ten items or more have demand before their first cutoff."""
+    if len(part.ids) < 10:
+        return None
     try:
-        return loss_by_lead(part.forecasts, part.actuals, part.judged_levels, missing="drop")
+        deciles = accuracy(scored, part.observed, slices=demand_deciles(part.observed))
+    except DataError:  # no demand before the first cutoff
+        return None
+    return deciles.filter(pl.col("slice") != OVERALL)
+
+
+def _leads(scored: dict[str, Scored], part: Sources) -> pl.DataFrame | None:
+    try:
+        return losses_by_lead(scored, part.observed, part.judged_levels)
     except DataError:  # no target has two forecasts
         return None
 
@@ -244,15 +210,16 @@ def _volatility(part: Sources, seed: int) -> tuple[tuple[Excess, ...], pl.DataFr
     """Nothing where there is nothing to judge: one level, or one forecast a target."""
     if len(part.levels) < 2:
         return (), None
+    settings = Settings(part.judged_levels, resamples=RESAMPLES, seed=seed, missing="drop")
     excess, processes = [], []
-    for model, frame in part.forecasts.items():
+    for model, table in part.rows.items():
         try:
-            found = volatility(frame, part.actuals, part.judged_levels, resamples=RESAMPLES, seed=seed, missing="drop")
+            judged = volatility_of(table, part.observed, settings)
         except (DataError, ConfigError):  # one forecast a target, or demand that no gamma fits
             return (), None
-        processes.append(found.process.with_columns(model=pl.lit(model)))
-        columns = ("level", "excess", "lo", "hi", "reading", "turns", "targets")
-        excess += [Excess(model, **row) for row in found.summary.select(columns).iter_rows(named=True)]
+        processes.append(judged.polars_process.with_columns(model=pl.lit(model)))
+        columns = ("level", "excess", "lo", "hi", "reading", "direction_changes", "targets")
+        excess += [Excess(model, **row) for row in judged.polars_summary.select(columns).iter_rows(named=True)]
     return tuple(excess), pl.concat(processes, how="diagonal_relaxed")
 
 
@@ -285,12 +252,12 @@ def _worst(sources: Sources, items: pl.DataFrame) -> tuple[Listed, ...]:
     return tuple(Listed(*row) for row in listed.iter_rows())
 
 
-def _restless(part: Sources) -> tuple[Listed, ...]:
-    """The items whose forecasts moved most without cause: mean excess volatility; and back and forth, in units."""
+def _unstable(part: Sources) -> tuple[Listed, ...]:
+    """The items with the most unexplained revisions: mean excess volatility; and back and forth, in units."""
     level = 0.5 if 0.5 in part.levels else part.levels[-1]
     try:
-        found = exceptions(part.first, part.actuals, level, LISTED, per="item")
+        ranked = rank_revisions(part.first, part.observed, level, LISTED, per="item")
     except (DataError, ConfigError):  # one forecast a target, or one level
         return ()
-    moved = found.filter(pl.col("excess") > 0).select("unique_id", "excess", "back_and_forth")
+    moved = ranked.filter(pl.col("excess") > 0).select(part.first.names.id, "excess", "back_and_forth")
     return tuple(Listed(*row) for row in moved.iter_rows())

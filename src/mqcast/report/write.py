@@ -44,20 +44,12 @@ def write_report(
     panel       adds promotions, holidays and a summary of the data
     baseline    what the others are measured against; left out: the last
     oracle      the one that no forecaster can beat, if there is one
-    trained     what networks tell of themselves, by the forecaster's name
-    slices      beside those that the panel tells of
+    trained     details of trained networks, by the forecaster's name
+    slices      beside those that come from the panel
     seed        of the items that are drawn at random
     """
-    sources = Sources.of(
-        forecasts,
-        actuals,
-        schema=schema,
-        panel=panel,
-        baseline=baseline,
-        oracle=oracle,
-        trained=trained,
-        slices=slices,
-    )
+    names = {"baseline": baseline, "oracle": oracle}
+    sources = Sources.of(forecasts, actuals, schema=schema, panel=panel, trained=trained, slices=slices, **names)
     write_sources(path, sources, title, notes, seed)
     return Path(path)
 
@@ -93,7 +85,7 @@ def _text_of(sources: Sources, findings: Findings, title: str, notes: tuple[str,
 
 def provenance(seed: int) -> dict[str, str]:
     """Versions, the commit of a checkout, the command, the time."""
-    found = {
+    facts = {
         "mqcast": __version__,
         "commit": git("rev-parse", "HEAD"),
         "command": _command(),
@@ -101,7 +93,7 @@ def provenance(seed: int) -> dict[str, str]:
         "python": platform.python_version(),
         "made at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _command() -> str:
