@@ -1,11 +1,17 @@
 """mqcast: quantile demand forecasts from every creation time in one pass."""
+# pyright: strict
 
-from mqcast.data.panel import Panel, pack
-from mqcast.data.schema import Schema
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError, SchemaError
-from mqcast.evaluation import compare, evaluate, exceptions, implausible, volatility
-from mqcast.forecaster import Forecaster
 from mqcast.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from mqcast.data.panel import Panel, pack
+    from mqcast.data.schema import Schema
+    from mqcast.evaluation import compare, evaluate, exceptions, implausible, volatility
+    from mqcast.forecaster import Forecaster
 
 __all__ = [
     "ArtifactError",
@@ -23,3 +29,27 @@ __all__ = [
     "pack",
     "volatility",
 ]
+
+# Imported on first use: polars, pyarrow and pydantic take several times as long as everything else together.
+_MODULES = {
+    "Forecaster": "mqcast.forecaster",
+    "Panel": "mqcast.data.panel",
+    "Schema": "mqcast.data.schema",
+    "compare": "mqcast.evaluation",
+    "evaluate": "mqcast.evaluation",
+    "exceptions": "mqcast.evaluation",
+    "implausible": "mqcast.evaluation",
+    "pack": "mqcast.data.panel",
+    "volatility": "mqcast.evaluation",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -22,7 +22,6 @@
     ├── ArtifactError            a folder on disk is not what it should be
     ├── TrainingError            a loss or gradient that is not finite
     ├── KernelError              arguments that the compiled kernels cannot take: a bug of mqcast's
-=======
     ├── CheckError               a forecaster does not keep what mqcast.checks promises
     ├── PeerLostError            a process that worked with this one is gone
     └── ForkedProcessError       a process was forked from one that had used mqcast

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqcast import Panel, Schema
 from mqcast.data.batch import FAR_INPUT, Assembler
 from mqcast.data.on_sale import zeros_told_apart
-from mqcast.data.recent import MANY, UNIT_SHARE, recent_level
+from mqcast.data.recent import MANY, MOST_LOOPED, UNIT_SHARE, decayed_sum, recent_level
 from mqcast.data.scaling import FAR, NumberScaler, TargetScaler
 from mqcast.data.windows import WindowPlan
 from mqcast.settings import ScalingConfig, WindowConfig
@@ -41,6 +41,11 @@ def mean_of(values: list[tuple[int, float]], t: int, half_life: float) -> float:
     """The mean of (row, value) up to row t, weights halving every `half_life` rows."""
     weights = [(0.5 ** ((t - s) / half_life), value) for s, value in values if s <= t]
     return sum(w * v for w, v in weights) / sum(w for w, _ in weights) if weights else np.nan
+
+
+def test_short_and_long_series_have_the_same_bits():
+    values = np.random.default_rng(0).lognormal(3, 2, MOST_LOOPED + 1)
+    assert decayed_sum(values, 0.84)[:-1].tobytes() == decayed_sum(values[:-1], 0.84).tobytes()
 
 
 @settings(deadline=None, max_examples=60)

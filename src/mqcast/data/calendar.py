@@ -5,7 +5,6 @@ Only raw indicators: what a holiday does before and after its day, the position 
 
 from functools import lru_cache
 
-import holidays as holiday_lists
 import numpy as np
 
 from mqcast.data.axis import TimeAxis
@@ -113,6 +112,8 @@ def _years(first_day: int, last_day: int) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[int, ...]]:
     """Days since 1970 of each holiday of a country ('US') or of a part of one ('DE-BY')."""
+    import holidays as holiday_lists  # slow to import
+
     country, _, part = region.partition("-")
     try:
         spoken = getattr(holiday_lists, country).supported_languages

@@ -7,17 +7,19 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mqcast import process
 from mqcast.arguments import path_of
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
@@ -206,6 +208,8 @@ class ParquetSource:
                 ) from None
 
     def _schema_of(self, file: Path) -> pa.Schema:
+        import pyarrow.parquet as pq  # slow to import
+
         try:
             footer = pq.read_metadata(file)
             _check_footer(footer)
@@ -232,7 +236,7 @@ class ParquetSource:
                     )
 
 
-def _check_footer(footer: pq.FileMetaData) -> None:
+def _check_footer(footer: "pq.FileMetaData") -> None:
     """Raise ArrowInvalid where counts contradict each other: Arrow would reserve memory for what is not there.
 
     Of the columns nothing is asked: Arrow ends the process where their part of a footer is damaged.
