@@ -58,7 +58,7 @@ def num_cores() -> int:
 
 def keep_pages() -> None:
     """Let malloc, where it is glibc's, keep what it has got from the system: each step allocates the same again."""
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # macOS has no mallopt, Windows no CDLL(None)
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -97,7 +97,10 @@ def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[s
         os.kill(os.getpid(), signal.SIGSTOP)
         pass_on(signal.SIGCONT, frame)  # this process goes on, and with it the others
 
-    handlers = {signal.SIGTERM: pass_on, signal.SIGINT: pass_on}
+    def leave_to_terminal(number: int, frame: FrameType | None) -> None:
+        """Without sessions of their own (Windows) the processes get Ctrl-C from the terminal, as this one does."""
+
+    handlers = {signal.SIGTERM: pass_on, signal.SIGINT: pass_on if hasattr(os, "setsid") else leave_to_terminal}
     if hasattr(signal, "SIGTSTP"):
         handlers[signal.SIGTSTP] = pause
     ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]

@@ -9,6 +9,6 @@ def git(*arguments: str) -> str | None:
     here = Path(__file__).resolve().parent
     try:
         done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+    except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -7,6 +7,7 @@
 The manifest is the one thing that is replaced; a crash before that leaves the old panel, or none.
 """
 
+import errno
 import math
 import os
 import shutil
@@ -71,7 +72,11 @@ def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> 
     array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
         with file.open("r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            try:
+                os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that reserve nothing
+                    raise
     return array
 
 
@@ -98,7 +103,7 @@ def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description:
 
 
 def _described(file: Path, array: np.ndarray) -> dict[str, Any]:
-    handle = os.open(file, os.O_RDONLY)
+    handle = ArtifactFolder(file.parent, REMEDY).open_handle(file.name)
     try:
         return {"dtype": array.dtype.str, "shape": list(array.shape)} | entry_of_file(handle)
     finally:

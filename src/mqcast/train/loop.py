@@ -300,7 +300,7 @@ class Training:
                     weights, n = self.average or self.parameters, batch.num_fcts
                     forecasts = torch.func.functional_call(self.network, weights, (batch, n))
                     loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
-                    table[step] += torch.cat((torch.stack(loss).double().cpu(), self._in_units(batch, forecasts)))
+                    table[step] += torch.cat((torch.stack(loss).cpu().double(), self._in_units(batch, forecasts)))
         loss, count, demand, *by_level = self.ranks.add(table).cpu().sum(dim=0).tolist()
         names = [percentile(level) for level in self.config.model.quantiles] if demand else []
         return loss / max(count, 1), {name: 2 * x / demand for name, x in zip(names, by_level, strict=False)}
