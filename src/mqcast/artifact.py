@@ -94,13 +94,13 @@ class ArtifactFolder:
         try:
             if content["format"] != FORMAT or content["version"] != FORMAT_VERSION:
                 raise ValueError(f"format {content['format']} {content['version']}")
-            found = Manifest(content["files"], content.get("incoming", {}))
-            for entries in (found.files, found.incoming):
+            manifest = Manifest(content["files"], content.get("incoming", {}))
+            for entries in (manifest.files, manifest.incoming):
                 for entry in entries.values():
                     check_entry(entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self.damaged(MANIFEST, error) from None
-        return found
+        return manifest
 
     def _parsed(self, name: str, packed: bytes) -> dict[str, Any]:
         try:

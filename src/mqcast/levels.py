@@ -28,8 +28,8 @@ def percentile(level: float) -> str:
 
 def level_of(column: Any) -> float | None:
     """The level whose quantiles a column is named for, or None."""
-    found = COLUMN.fullmatch(column) if isinstance(column, str) else None
-    return None if found is None else float(found[1]) or None
+    match = COLUMN.fullmatch(column) if isinstance(column, str) else None
+    return None if match is None else float(match[1]) or None
 
 
 def are_levels(levels: Sequence[Any]) -> bool:

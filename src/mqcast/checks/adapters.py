@@ -115,8 +115,8 @@ def _copy(thing: Any) -> Any:
 
 
 def _tables(data: Data) -> dict[str, Any]:
-    found = {name: getattr(data, name) for name in SIDE_TABLES}
-    return {name: table for name, table in found.items() if table is not None}
+    tables = {name: getattr(data, name) for name in SIDE_TABLES}
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def _parameters(method: Callable[..., Any]) -> set[str]:

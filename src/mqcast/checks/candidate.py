@@ -100,12 +100,12 @@ class Candidate:
             return self.read(self.quietly(lambda: subject.forecast(data, cutoff)))
         return self.read(self.quietly(lambda: subject.forecast(data))).filter(pl.col("cutoff") == cutoff)
 
-    def read(self, found: Any) -> pl.DataFrame:
+    def read(self, output: Any) -> pl.DataFrame:
         schema = self.data.schema
         try:
-            table = nw.from_native(found, eager_only=True).to_polars()
+            table = nw.from_native(output, eager_only=True).to_polars()
         except TypeError:
-            raise Unreadable(f"what came back is a {type(found).__name__}, not a frame") from None
+            raise Unreadable(f"what came back is a {type(output).__name__}, not a frame") from None
         keys = [schema.id, "cutoff", schema.time, "horizon"]
         levels = sorted((name for name in table.columns if _level(name) is not None), key=lambda n: _level(n) or 0)
         if missing := [name for name in keys if name not in table.columns]:
@@ -126,10 +126,10 @@ class Candidate:
 
     def sound(self) -> pl.DataFrame:
         """The forecasts of the data, if they are complete and finite; else other data tell nothing new."""
-        found = self.forecasts
-        if len(found) == 0 or not np.isfinite(self.levels(found)).all():
+        forecasts = self.forecasts
+        if len(forecasts) == 0 or not np.isfinite(self.levels(forecasts)).all():
             raise NotApplicableError("its forecasts are not finite to begin with")
-        return found
+        return forecasts
 
     def quietly(self, call: Callable[[], Any]) -> Any:
         with warnings.catch_warnings():

@@ -88,8 +88,8 @@ class Data:
 
     @cached_property
     def is_never_negative(self) -> bool:
-        least: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
-        return least is not None and least >= 0
+        smallest: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
+        return smallest is not None and smallest >= 0
 
     @cached_property
     def new_id(self) -> Any:

@@ -17,15 +17,15 @@ ROUNDING = 1e-6
 def output_has_the_right_shape(candidate: Candidate) -> str:
     """Every series is forecast once for each step of the horizon, from its last observation, on the right dates."""
     try:
-        found = candidate.forecasts
+        forecasts = candidate.forecasts
     except NotApplicableError as error:
         raise FailedError(str(error)) from None
     schema, wanted = candidate.data.schema, _right_dates(candidate.data, candidate.horizon)
     keys = [schema.id, "cutoff", schema.time, "horizon"]
-    latest = found.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
+    latest = forecasts.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
     if doubled := len(latest) - len(latest.unique()):
         raise FailedError(f"{doubled} rows stand there twice")
-    if absent := sorted(set(wanted[schema.id]) - set(found[schema.id])):
+    if absent := sorted(set(wanted[schema.id]) - set(forecasts[schema.id])):
         raise FailedError(f"{len(absent)} of {wanted[schema.id].n_unique()} series are not forecast ({absent[0]!r})")
     if len(short := wanted.join(latest, on=[schema.id, "horizon"], how="anti")):
         raise FailedError(f"series {short[0, schema.id]!r} is not forecast {short[0, 'horizon']} steps ahead")
@@ -38,7 +38,7 @@ def output_has_the_right_shape(candidate: Candidate) -> str:
         )
     if len(strange := latest.join(wanted, on=keys, how="anti")):
         raise FailedError(f"{len(strange)} rows too many, such as {strange.row(0)}")
-    return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(found.columns) - 4} levels"
+    return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(forecasts.columns) - 4} levels"
 
 
 def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
@@ -58,26 +58,26 @@ def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
 @check
 def forecasts_are_finite(candidate: Candidate) -> str:
     """Every quantile is a number: none is missing, none infinite."""
-    found = candidate.forecasts
-    bad = ~np.isfinite(candidate.levels(found))
+    forecasts = candidate.forecasts
+    bad = ~np.isfinite(candidate.levels(forecasts))
     if bad.any():
-        raise FailedError(f"{int(bad.sum())} of {bad.size} are not, such as {_place(found, bad)}")
+        raise FailedError(f"{int(bad.sum())} of {bad.size} are not, such as {_place(forecasts, bad)}")
     return f"{bad.size} quantiles"
 
 
 @check
 def quantiles_do_not_cross(candidate: Candidate) -> str:
     """A higher level has a quantile that is not lower."""
-    found = candidate.forecasts
-    values = candidate.levels(found)
+    forecasts = candidate.forecasts
+    values = candidate.levels(forecasts)
     if values.shape[1] < 2:
         raise NotApplicableError("there is only one level")
     crosses = values[:, 1:] < values[:, :-1]
     if crosses.any():
         raise FailedError(
-            f"{int(crosses.any(axis=1).sum())} of {len(found)} rows cross, such as {_place(found, crosses)}"
+            f"{int(crosses.any(axis=1).sum())} of {len(forecasts)} rows cross, such as {_place(forecasts, crosses)}"
         )
-    return f"{len(found)} rows of {values.shape[1]} levels"
+    return f"{len(forecasts)} rows of {values.shape[1]} levels"
 
 
 @check
@@ -86,17 +86,17 @@ def forecasts_are_of_sane_size(candidate: Candidate) -> str:
     worst = 0.0
     for data in (candidate.data, with_constant_series(candidate.data)):
         try:
-            found = candidate.forecasts if data is candidate.data else candidate.forecast(data)
+            forecasts = candidate.forecasts if data is candidate.data else candidate.forecast(data)
         except NotApplicableError:
             raise
         except Exception:  # the checks of constant series tell it
             continue
         of_fellows = max([*candidate.data.largest.values(), *data.largest.values()]) or 1.0
         sold = {name: of_fellows if data.num_sold[name] < YOUNG else most for name, most in data.largest.items()}
-        bound = np.array([sold.get(name, of_fellows) for name in found[data.schema.id]])
-        times = np.abs(np.nan_to_num(candidate.levels(found))) / bound[:, None]
+        bound = np.array([sold.get(name, of_fellows) for name in forecasts[data.schema.id]])
+        times = np.abs(np.nan_to_num(candidate.levels(forecasts))) / bound[:, None]
         if (times > LARGEST_MULTIPLE * (1 + ROUNDING)).any():
-            raise FailedError(f"{times.max():.3g} times as much: {_place(found, times >= times.max())}")
+            raise FailedError(f"{times.max():.3g} times as much: {_place(forecasts, times >= times.max())}")
         worst = max(worst, float(times.max(initial=0)))
     return f"at most {worst:.2g} times as much"
 
@@ -104,12 +104,12 @@ def forecasts_are_of_sane_size(candidate: Candidate) -> str:
 @check
 def forecasts_are_not_negative(candidate: Candidate) -> str:
     """Where nothing negative was ever observed, nothing negative is forecast."""
-    found = candidate.forecasts
+    forecasts = candidate.forecasts
     if not candidate.data.is_never_negative:
         raise NotApplicableError("the data have negative values")
-    negative = candidate.levels(found) < 0
+    negative = candidate.levels(forecasts) < 0
     if negative.any():
-        raise FailedError(f"{int(negative.sum())} of {negative.size} are, such as {_place(found, negative)}")
+        raise FailedError(f"{int(negative.sum())} of {negative.size} are, such as {_place(forecasts, negative)}")
     return f"{negative.size} quantiles"
 
 
@@ -129,9 +129,8 @@ def with_constant_series(data: Data) -> Data:
     return data.constant({name: 0.0 if i == 0 else data.largest[str(name)] for i, name in enumerate(ids)})
 
 
-def _place(found: pl.DataFrame, where: np.ndarray) -> str:
+def _place(forecasts: pl.DataFrame, where: np.ndarray) -> str:
     row, level = (int(axis[0]) for axis in np.nonzero(where))
-    values = found.row(row)
-    return (
-        f"{values[4 + level]:.6g} (series {values[0]!r} at {values[1]}, {values[3]} ahead, {found.columns[4 + level]})"
-    )
+    values = forecasts.row(row)
+    where = f"series {values[0]!r} at {values[1]}, {values[3]} ahead, {forecasts.columns[4 + level]}"
+    return f"{values[4 + level]:.6g} ({where})"

@@ -51,10 +51,10 @@ def later_rows_change_no_forecast(candidate: Candidate) -> str:
         for of, before in _before(candidate, cutoff).items():
             expected = candidate.forecast(before, cutoff)
             for how, after in later_worlds(before, cutoff, candidate.horizon):
-                found = _of_ids(candidate.forecast(after, cutoff), expected)
-                if len(found) == 0 and not candidate.fitted.takes_cutoff:
+                forecasts = _of_ids(candidate.forecast(after, cutoff), expected)
+                if len(forecasts) == 0 and not candidate.fitted.takes_cutoff:
                     continue  # it does not forecast from there any more
-                if problem := difference(expected, found, candidate.tolerance):
+                if problem := difference(expected, forecasts, candidate.tolerance):
                     raise FailedError(f"from {cutoff}{of}, {how}: {problem}")
                 num_compared += 1
     if not num_compared:
@@ -143,6 +143,6 @@ def _before(candidate: Candidate, cutoff: Any) -> dict[str, Data]:
     return worlds
 
 
-def _of_ids(found: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
+def _of_ids(forecasts: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
     id = like.columns[0]
-    return found.filter(pl.col(id).is_in(like[id].unique().implode()))
+    return forecasts.filter(pl.col(id).is_in(like[id].unique().implode()))

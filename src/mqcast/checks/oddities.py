@@ -54,10 +54,10 @@ def _survives(candidate: Candidate, data: Data) -> None:
         subjects.append(candidate.quietly(lambda: candidate.subject.fit(data)))
     expected = set(candidate.forecasts[data.schema.id])
     for subject in subjects:
-        found = candidate.forecast(data, by=subject)
-        if absent := sorted(expected - set(found[data.schema.id])):
+        forecasts = candidate.forecast(data, by=subject)
+        if absent := sorted(expected - set(forecasts[data.schema.id])):
             raise FailedError(f"{len(absent)} series are not forecast ({absent[0]!r})")
-        _require_finite(candidate, found)
+        _require_finite(candidate, forecasts)
 
 
 def _newcomer(candidate: Candidate, num_observed: int) -> str:
@@ -66,12 +66,12 @@ def _newcomer(candidate: Candidate, num_observed: int) -> str:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = candidate.read(candidate.fitted.forecast(data))
+            forecasts = candidate.read(candidate.fitted.forecast(data))
         except Exception as error:
             if refuses_clearly(error, name):
                 return f"refused ({type(error).__name__})"
             raise FailedError(f"refused without its name: {told(error)}") from None
-    own = found.filter(pl.col(data.schema.id) == str(name))
+    own = forecasts.filter(pl.col(data.schema.id) == str(name))
     if len(own) == 0:
         if any(str(name) in str(warning.message) for warning in said):
             return "left out, with a warning"
@@ -80,7 +80,7 @@ def _newcomer(candidate: Candidate, num_observed: int) -> str:
     return "forecast"
 
 
-def _require_finite(candidate: Candidate, found: pl.DataFrame) -> None:
-    values: Any = candidate.levels(found)
-    if len(found) == 0 or not np.isfinite(values).all():
+def _require_finite(candidate: Candidate, forecasts: pl.DataFrame) -> None:
+    values: Any = candidate.levels(forecasts)
+    if len(forecasts) == 0 or not np.isfinite(values).all():
         raise FailedError(f"{int((~np.isfinite(values)).sum())} of {values.size} quantiles are not finite")

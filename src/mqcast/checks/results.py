@@ -89,8 +89,8 @@ class CheckResults(Sequence[CheckResult]):
     @property
     def counts(self) -> str:
         """How many passed, failed and did not apply, in words."""
-        found = {outcome: sum(result.outcome == outcome for result in self) for outcome in SIGNS}
-        return ", ".join(f"{count} {outcome}" for outcome, count in found.items())
+        numbers = {outcome: sum(result.outcome == outcome for result in self) for outcome in SIGNS}
+        return ", ".join(f"{count} {outcome}" for outcome, count in numbers.items())
 
     def __repr__(self) -> str:
         width = max((len(result.name) for result in self), default=0)

@@ -199,8 +199,8 @@ def _count(number: int) -> str:
 
 
 def _most_common(values: np.ndarray, counts: np.ndarray) -> int:
-    found, index = np.unique(values, return_inverse=True)
-    return int(found[np.bincount(index, counts).argmax()])
+    distinct, index = np.unique(values, return_inverse=True)
+    return int(distinct[np.bincount(index, counts).argmax()])
 
 
 def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -51,12 +51,12 @@ class TargetReader:
 
 def first_sales(panel: Panel) -> np.ndarray:
     """Each series' first row with a sale; the row after its last where it has none."""
-    found = np.empty(panel.num_series, np.int64)
+    first_rows = np.empty(panel.num_series, np.int64)
     for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
         rows = np.where(panel.target[a:b] > 0, np.arange(a, b), panel.num_rows)
-        found[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
-    return np.minimum(found, panel.offsets[1:])
+        first_rows[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
+    return np.minimum(first_rows, panel.offsets[1:])
 
 
 def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = None) -> str:

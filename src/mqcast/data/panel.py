@@ -84,8 +84,8 @@ class Panel:
         _write_ids(contents, allocate)
         if layout is None:
             first, last = cls(Layout(contents.encoding, ()), contents.arrays).span
-            found = occurring_holidays(contents.encoding.schema, contents.encoding.axis, first, last)
-            layout = Layout(contents.encoding, found)
+            holidays = occurring_holidays(contents.encoding.schema, contents.encoding.axis, first, last)
+            layout = Layout(contents.encoding, holidays)
         return cls(layout, contents.arrays)
 
     @classmethod
@@ -285,9 +285,9 @@ class Panel:
         number, category = self.arrays["event_number"], self.arrays["event_category"]
         if keys.size == 0:
             return np.zeros((*times.shape, number.shape[1])), np.zeros((*times.shape, category.shape[1]), int)
-        found = np.minimum(np.searchsorted(keys, times), keys.size - 1)
-        exists = (keys[found] == times)[..., None]
-        return np.where(exists, number[found], 0), np.where(exists, category[found], 0)
+        rows = np.minimum(np.searchsorted(keys, times), keys.size - 1)
+        exists = (keys[rows] == times)[..., None]
+        return np.where(exists, number[rows], 0), np.where(exists, category[rows], 0)
 
     # -- what a forecast needs ----------------------------------------------------------------------------------------
 

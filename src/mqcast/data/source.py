@@ -167,8 +167,8 @@ class ParquetSource:
         )
 
     def column(self, name: str) -> pa.Array:
-        found = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
-        return found.combine_chunks()
+        column = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
+        return column.combine_chunks()
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}

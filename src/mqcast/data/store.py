@@ -173,16 +173,16 @@ class StoredArrays:
         """Map what follows the header; the header itself is not parsed, for the manifest says what is in the file."""
         dtype, shape, size = _shape_of(entry)
         handle = self.handles[file] = self.files.open_handle(file)
-        if (found := os.fstat(handle).st_size) != entry["size"]:
-            raise self.files.damaged(file, f"{found:,} bytes, not {entry['size']:,}")
+        if (size_now := os.fstat(handle).st_size) != entry["size"]:
+            raise self.files.damaged(file, f"{size_now:,} bytes, not {entry['size']:,}")
         if size == 0:
             return np.empty(shape, dtype)
         with os.fdopen(os.dup(handle), "rb") as opened:
             return np.memmap(opened, dtype, "r", entry["size"] - size, shape)
 
-    def _compare(self, file: str, found: dict[str, Any]) -> None:
-        said = {name: self.entries[file][name] for name in found}
-        if found != said:
+    def _compare(self, file: str, entry: dict[str, Any]) -> None:
+        said = {name: self.entries[file][name] for name in entry}
+        if entry != said:
             raise self.files.damaged(file, "its bytes are not those that were packed")
 
 

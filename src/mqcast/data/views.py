@@ -30,11 +30,11 @@ class RowsView:
     def __getitem__(self, index: Any) -> np.ndarray:
         if isinstance(index, tuple):
             return self[index[0]][..., index[1]]
-        found = self.array[index if self.pieces is None else self.pieces.rows(index)]
+        values = self.array[index if self.pieces is None else self.pieces.rows(index)]
         if self.codes is None:
-            return found
-        columns = [codes[found[..., i]] for i, codes in enumerate(self.codes)]
-        return np.stack(columns, axis=-1) if columns else found.astype(np.int64)
+            return values
+        columns = [codes[values[..., i]] for i, codes in enumerate(self.codes)]
+        return np.stack(columns, axis=-1) if columns else values.astype(np.int64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
