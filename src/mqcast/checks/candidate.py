@@ -49,6 +49,7 @@ class Candidate:
         own = getattr(thing, "horizon", None)
         self.horizon = int(horizon or (own if isinstance(own, int) else DEFAULT_HORIZON))
         self.tolerance = tolerance
+        self._has_own_frame, self._is_explained = frame is not None, False
         self.subject: Subject = subject_of(thing, self.horizon)
         self.data = _data(thing, frame, schema, self.horizon, static, events).with_plan(self.horizon)
 
@@ -70,10 +71,14 @@ class Candidate:
 
     @property
     def forecasts(self) -> pl.DataFrame:
-        """The forecasts of the data as they are."""
-        if isinstance(self._first, Exception):
-            raise NotApplicableError(f"there is no forecast to look at ({told(self._first)})")
-        return self._first
+        """The forecasts of the data as they are; why there are none is said once."""
+        if not isinstance(self._first, Exception):
+            return self._first
+        reason = "for the reason given above" if self._is_explained else told(self._first)
+        if isinstance(self._first, AttributeError) and not (self._is_explained or self._has_own_frame):
+            reason += "; frames come as polars: for another library, give frame= such as sample_frame().to_pandas()"
+        self._is_explained = True
+        raise NotApplicableError(f"there is no forecast to look at ({reason})")
 
     @cached_property
     def repeated(self) -> dict[str, pl.DataFrame]:

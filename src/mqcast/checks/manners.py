@@ -102,8 +102,10 @@ class _Random:
 def _random_sources() -> list[_Random]:
     """Python's, numpy's old ones, and torch's if it is there."""
     old = np.random.mtrand._rand  # the generator behind np.random.random, np.random.seed …
-    sources = [_Random("random", random.getstate, random.setstate, random.random)]
-    sources.append(_Random("numpy.random", lambda: old.get_state(legacy=False), old.set_state, old.random_sample))
+    sources = [
+        _Random("random", random.getstate, random.setstate, random.random),
+        _Random("numpy.random", lambda: old.get_state(legacy=False), old.set_state, old.random_sample),
+    ]
     if (torch := sys.modules.get("torch")) is not None:
         sources.append(
             _Random(
