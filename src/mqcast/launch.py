@@ -1,4 +1,5 @@
 """One process a core: on a CPU that beats one process with a thread a core. No torch."""
+# pyright: strict
 
 import contextlib
 import ctypes

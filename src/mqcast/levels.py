@@ -3,6 +3,7 @@
 A level has up to 12 decimals; what is beyond is noise of sums, such as 0.30000000000000004. Levels are apart from each
 other, from 0 and from 1 by at least `APART`, so that each has a name, and a weight in float32, of its own.
 """
+# pyright: strict
 
 import math
 import numbers

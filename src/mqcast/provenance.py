@@ -1,4 +1,5 @@
 """Where a result comes from: the commit of the checkout that this package runs from."""
+# pyright: strict
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,5 @@
 """The battery: what a check is, and one forecaster put through all of them."""
+# pyright: strict
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 from mqcast.checks.candidate import Candidate, FailedError, NotApplicableError, told
 from mqcast.checks.results import CheckResult, CheckResults, Outcome
 from mqcast.data.schema import Schema
+from mqcast.data.source import FrameLike
 from mqcast.errors import ConfigError
 
 _ALL: dict[str, "Check"] = {}
@@ -21,12 +23,16 @@ class Check:
     promise: str
     look: Callable[[Candidate], str]  # what was seen; raises FailedError or NotApplicableError
 
-    def __call__(self, thing: Any, frame: Any = None, schema: Schema | None = None, **options: Any) -> CheckResult:
+    def __call__(
+        self, thing: Any, frame: FrameLike | None = None, schema: Schema | None = None, **options: Any
+    ) -> CheckResult:
         return self.result(thing, frame, schema, **options).raise_if_failed()
 
-    def result(self, thing: Any, frame: Any = None, schema: Schema | None = None, **options: Any) -> CheckResult:
+    def result(
+        self, thing: Any, frame: FrameLike | None = None, schema: Schema | None = None, **options: Any
+    ) -> CheckResult:
         """The same, as a result that is never raised; the options are those of `check_forecaster`."""
-        candidate = thing if isinstance(thing, Candidate) else Candidate(thing, frame, schema, **options)
+        candidate = thing if isinstance(thing, Candidate) else Candidate(thing, frame, **options)
         began = time.perf_counter()
         outcome: Outcome = "passed"
         try:
@@ -57,12 +63,12 @@ def all_checks() -> list[Check]:
 
 def check_forecaster(
     thing: Any,
-    frame: Any = None,
+    frame: FrameLike | None = None,
     schema: Schema | None = None,
     horizon: int | None = None,
     *,
-    static: Any = None,
-    events: Any = None,
+    static: FrameLike | None = None,
+    events: FrameLike | None = None,
     tolerance: float = 0.0,
     checks: Sequence[Check | str] | None = None,
 ) -> CheckResults:

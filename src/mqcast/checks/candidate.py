@@ -13,6 +13,7 @@ from mqcast.checks.adapters import Subject, is_fitted, subject_of
 from mqcast.checks.data import Data
 from mqcast.checks.sample import sample_frame
 from mqcast.data.schema import Schema
+from mqcast.data.source import FrameLike
 from mqcast.errors import ConfigError, MqcastError
 
 DEFAULT_HORIZON = 4
@@ -36,12 +37,12 @@ class Candidate:
     def __init__(
         self,
         thing: Any,
-        frame: Any = None,
+        frame: FrameLike | None = None,
         schema: Schema | None = None,
         horizon: int | None = None,
         *,
-        static: Any = None,
-        events: Any = None,
+        static: FrameLike | None = None,
+        events: FrameLike | None = None,
         tolerance: float = 0.0,
     ):
         if not tolerance >= 0:
@@ -174,7 +175,14 @@ def refuses_clearly(error: Exception, name: Any) -> bool:
     return isinstance(error, MqcastError) or str(name) in str(error)
 
 
-def _data(thing: Any, frame: Any, schema: Schema | None, horizon: int, static: Any, events: Any) -> Data:
+def _data(
+    thing: Any,
+    frame: FrameLike | None,
+    schema: Schema | None,
+    horizon: int,
+    static: FrameLike | None,
+    events: FrameLike | None,
+) -> Data:
     """The user's data; left out: what a Forecaster was fitted on, or a sample with the columns of its schema."""
     said = schema or getattr(thing, "schema", None)
     said = said if isinstance(said, Schema) else Schema()

@@ -12,7 +12,7 @@ from mqcast.data.export import frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.data.source import open_source
+from mqcast.data.source import FrameLike, open_source
 from mqcast.errors import DataError
 
 UNSEEN_CATEGORY = "never seen before"
@@ -29,7 +29,9 @@ class Data:
     frame_types: FrameTypes = field(default_factory=FrameTypes)
 
     @classmethod
-    def of_frame(cls, frame: Any, schema: Schema, static: Any = None, events: Any = None) -> "Data":
+    def of_frame(
+        cls, frame: FrameLike, schema: Schema, static: FrameLike | None = None, events: FrameLike | None = None
+    ) -> "Data":
         """A user's frame; the checks give it back in the user's own library and types."""
         rows = _table(frame).with_columns(pl.col(schema.target).cast(pl.Float64).fill_nan(None))
         rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(schema.id, schema.time)
@@ -240,6 +242,6 @@ def _same_type(value: Any, like: pl.DataFrame, column: str) -> pl.Expr:
     return pl.lit(value).cast(like.schema[column]).alias(column)
 
 
-def _table(frame: Any) -> pl.DataFrame:
+def _table(frame: FrameLike) -> pl.DataFrame:
     source = open_source(frame)
     return pl.DataFrame({name: pl.Series(name, source.column(name)) for name in source.names})

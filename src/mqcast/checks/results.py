@@ -1,4 +1,5 @@
 """What a check found: one result a check, and all of them as a table."""
+# pyright: strict
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass

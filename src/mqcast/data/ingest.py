@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from mqcast.data.axis import TimeAxis
 from mqcast.data.frequency import show_time
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source
+from mqcast.data.source import FrameLike, Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.data.writer import Allocate, ColumnSources, Contents, Encoding, Vocabularies, Writer
 from mqcast.errors import (
@@ -37,10 +37,10 @@ MOST_TIMES = 2_000_000
 
 
 def read_frame(
-    frame: Any,
+    frame: FrameLike,
     schema: Schema,
-    static: Any = None,
-    events: Any = None,
+    static: FrameLike | None = None,
+    events: FrameLike | None = None,
     *,
     allocate: Allocate,
     like: Encoding | None = None,

@@ -1,4 +1,5 @@
 """What a panel's arrays mean: roles, kinds, categories, frequency, holidays. Frames of one layout feed one network."""
+# pyright: strict
 
 import hashlib
 import json

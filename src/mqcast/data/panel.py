@@ -17,6 +17,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.ingest import read_frame
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
+from mqcast.data.source import FrameLike
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
 from mqcast.data.structure import check_structure, check_values, texts
 from mqcast.data.writer import Allocate, Contents
@@ -56,10 +57,10 @@ class Panel:
     @classmethod
     def from_frame(
         cls,
-        frame: Any,
+        frame: FrameLike,
         schema: Schema | Mapping[str, Any] | None = None,
-        static: Any = None,
-        events: Any = None,
+        static: FrameLike | None = None,
+        events: FrameLike | None = None,
         *,
         like: "Panel | Layout | None" = None,
     ) -> Self:
@@ -71,7 +72,16 @@ class Panel:
         return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
 
     @classmethod
-    def _read(cls, frame, schema, static, events, like: "Panel | Layout | None", allocate, on_progress=None) -> Self:
+    def _read(
+        cls,
+        frame: FrameLike,
+        schema: Schema | Mapping[str, Any] | None,
+        static: FrameLike | None,
+        events: FrameLike | None,
+        like: "Panel | Layout | None",
+        allocate: Allocate,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
         if like is not None and schema is not None:
             raise ConfigError("give a schema or a panel to be like, not both")
         if like is not None and not isinstance(like, Panel | Layout):
@@ -343,11 +353,11 @@ class Panel:
 
 
 def pack(
-    frame: Any,
+    frame: FrameLike,
     path: str | Path,
     schema: Schema | Mapping[str, Any] | None = None,
-    static: Any = None,
-    events: Any = None,
+    static: FrameLike | None = None,
+    events: FrameLike | None = None,
     *,
     like: Panel | Layout | None = None,
     on_progress: Callable[[int, int], None] | None = None,

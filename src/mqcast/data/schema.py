@@ -55,13 +55,13 @@ class Schema(Settings):
     )
 
     @classmethod
-    def of(cls, schema: Any) -> "Schema":
+    def of(cls, schema: "Schema | Mapping[str, Any] | None") -> "Schema":
         """A schema, however it is given: itself, a dictionary of its arguments, or None for the default names."""
         if isinstance(schema, Schema):
             return schema
-        if schema is not None and not isinstance(schema, Mapping):
+        given: Any = {} if schema is None else schema
+        if not isinstance(given, Mapping):
             raise ConfigError(f"schema is {quoted(schema)}; give a Schema, or a dictionary of its arguments")
-        given = {} if schema is None else dict(schema)
         if strange := [name for name in given if not isinstance(name, str)]:
             raise SchemaError(f"schema has {quoted(strange[0])} for a name; name the arguments of Schema")
         return cls(**given)

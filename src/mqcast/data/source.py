@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+from narwhals.typing import IntoFrame
 
 from mqcast import process
 from mqcast.arguments import path_of
@@ -21,6 +22,7 @@ from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneErr
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # of pandas, polars or Arrow; Parquet
 BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
@@ -49,7 +51,7 @@ class Source(Protocol):
         ...
 
 
-def open_source(frame: Any, what: str = "the frame") -> Source:
+def open_source(frame: FrameLike, what: str = "the frame") -> Source:
     """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder, a glob or a list of paths."""
     process.use()
     if isinstance(frame, str | Path):
