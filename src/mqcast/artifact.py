@@ -86,7 +86,7 @@ class ArtifactFolder:
             if entry_of(content) in entries:
                 return content
             before, manifest = manifest, self.manifest()
-            if manifest == before:  # nobody has replaced the file meanwhile
+            if manifest == before:  # the file has not been replaced in the meantime
                 raise self.damaged(name, "its bytes are not those that were written")
 
     def manifest(self) -> "Manifest":

@@ -1,4 +1,4 @@
-"""Files that are either as they were or wholly new, whatever happens meanwhile, and whoever else writes there."""
+"""Files that are either as they were or wholly new, even if the process is killed or another one writes there."""
 
 import contextlib
 import errno
@@ -28,9 +28,9 @@ def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> I
     """`path`, a file or a folder, for one writer at a time of all threads and processes; the others are refused.
 
     Yields the draft that `put_in_place` may make the file of that name. The claim is a lock on the draft: it goes with
-    its owner, however that ends, and a draft that is left behind bars nobody. With `make_parents` the folders above are
-    made; those that stay empty go again. Windows has no such locks: each writer there has a draft of its own, and the
-    last one to finish wins.
+    its owner, however that ends, and a draft that is left behind blocks no one. With `make_parents` the folders above
+    are made, and those that stay empty removed again. Windows has no such locks: each writer there has a draft of its
+    own, and the last one to finish wins.
     """
     own = "" if fcntl else f".{os.getpid()}-{next(_drafts)}"
     draft = path.with_name(f".{path.name}{own}.part")
@@ -57,7 +57,7 @@ def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> I
 
 
 def _lock(draft: Path, path: Path, make_parents: bool) -> int:
-    """The draft, opened and locked; BlockingIOError if somebody else has it."""
+    """The draft, opened and locked; BlockingIOError if another writer has it."""
     assert fcntl is not None
     for _ in range(MOST_TRIES):
         try:

@@ -23,18 +23,18 @@ def quantile_column(level: float) -> str:
 
 
 def percentile(level: float) -> str:
-    """P50, P97.5: the same for people."""
+    """P50, P97.5: as charts and tables show it."""
     return f"P{_digits(100 * level)}"
 
 
 def level_of(column: Any) -> float | None:
-    """The level whose quantiles a column is named for, or None."""
+    """The level of a column of quantiles, from its name; None for other columns."""
     match = COLUMN.fullmatch(column) if isinstance(column, str) else None
     return None if match is None else float(match[1]) or None
 
 
 def are_levels(levels: Sequence[Any]) -> bool:
-    """Whether these are numbers between 0 and 1, rising, that can be told apart."""
+    """Whether these are numbers between 0 and 1, rising, and far enough apart."""
     if not len(levels) or any(isinstance(x, bool | np.bool_) or not isinstance(x, numbers.Real) for x in levels):
         return False
     steps = np.diff([0.0, *(float(level) for level in levels), 1.0])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mqcast.checks.candidate import Candidate, FailedError, NotApplicableError, told
+from mqcast.checks.candidate import Candidate, FailedError, NotApplicableError, described
 from mqcast.checks.results import CheckResult, CheckResults, Outcome
 from mqcast.data.schema import Schema
 from mqcast.data.source import FrameLike
@@ -42,7 +42,7 @@ class Check:
         except FailedError as reason:
             outcome, seen = "failed", str(reason)
         except Exception as error:  # a forecaster's own code may raise anything
-            outcome, seen = "failed", f"it raised {told(error)}"
+            outcome, seen = "failed", f"it raised {described(error)}"
         return CheckResult(self.name, self.promise, outcome, seen, time.perf_counter() - began)
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ class Candidate:
         """The forecasts of the data as they are; why there are none is said once."""
         if not isinstance(self._first, Exception):
             return self._first
-        reason = "for the reason given above" if self._is_explained else told(self._first)
+        reason = "for the reason given above" if self._is_explained else described(self._first)
         if isinstance(self._first, AttributeError) and not (self._is_explained or self._has_own_frame):
             reason += "; frames come as polars: for another library, give frame= such as sample_frame().to_pandas()"
         self._is_explained = True
@@ -86,8 +86,8 @@ class Candidate:
         """The same once more: the same call, and where there is training, the same training."""
         again = {"called twice": self.forecast(self.data)}
         if self.subject.has_training:
-            anew = self.quietly(lambda: self.subject.fit(self.data))
-            again["trained twice"] = self.forecast(self.data, by=anew)
+            retrained = self.quietly(lambda: self.subject.fit(self.data))
+            again["trained twice"] = self.forecast(self.data, by=retrained)
         return again
 
     def repeatable(self) -> pl.DataFrame:
@@ -131,7 +131,7 @@ class Candidate:
         return forecasts.select(pl.col(pl.Float64)).to_numpy()
 
     def sound(self) -> pl.DataFrame:
-        """The forecasts of the data, if they are complete and finite; else other data tell nothing new."""
+        """The forecasts of the data, if they are complete and finite; otherwise other data would show nothing new."""
         forecasts = self.forecasts
         if len(forecasts) == 0 or not np.isfinite(self.levels(forecasts)).all():
             raise NotApplicableError("its forecasts are not finite to begin with")
@@ -164,7 +164,7 @@ def difference(one: pl.DataFrame, other: pl.DataFrame, tolerance: float) -> str 
     return f"{a[row, level]:.9g} became {b[row, level]:.9g} ({where}; {int((~same).sum())} of {same.size} values)"
 
 
-def told(error: BaseException, length: int = 200) -> str:
+def described(error: BaseException, length: int = 200) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= length else f"{text[:length]}…"
     return text if isinstance(error, Unreadable) else f"{type(error).__name__}: {text}"
@@ -184,13 +184,13 @@ def _data(
     events: FrameLike | None,
 ) -> Data:
     """The user's data; left out: what a Forecaster was fitted on, or a sample with the columns of its schema."""
-    said = schema or getattr(thing, "schema", None)
-    said = said if isinstance(said, Schema) else Schema()
+    own = schema or getattr(thing, "schema", None)
+    schema = own if isinstance(own, Schema) else Schema()
     if frame is not None:
-        return Data.of_frame(frame, said, static, events)
+        return Data.of_frame(frame, schema, static, events)
     if is_fitted(thing) and hasattr(thing, "panel_"):
         return Data.of_panel(thing.panel_, getattr(thing, "frame_types_", None))
-    return Data.of_frame(sample_frame(said, horizon), said)
+    return Data.of_frame(sample_frame(schema, horizon), schema)
 
 
 def _level(name: str) -> float | None:

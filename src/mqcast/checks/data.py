@@ -105,7 +105,7 @@ class Data:
 
     def with_plan(self, horizon: int) -> "Data":
         """The same, or as of an earlier date where columns that are known ahead end before the horizon does."""
-        panel = self.panel  # what is wrong with the data is told now
+        panel = self.panel  # raises now if something is wrong with the data
         try:
             panel.require_future(horizon, np.full(panel.num_series, panel.last_observed.max()))
         except DataError:
@@ -117,7 +117,7 @@ class Data:
     # -- on its way out ------------------------------------------------------------------------------------------------
 
     def frame(self) -> Any:
-        """The rows in the user's library, as a frame of its own that nobody else has."""
+        """The rows in the user's library, as a new frame that nothing else refers to."""
         return self.frame_types.to_native(self.rows.clone(), self.schema.id)
 
     # -- other data ----------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Data:
         return pl.concat([self.events, further.select(self.events.columns)])
 
     def joined_by_newcomer(self, cutoff: Any) -> "Data":
-        """With a series that begins after a date, of categories that nobody had before."""
+        """With a series that begins after a date, of categories that no series had before."""
         schema = self.schema
         first = self.ids[0]
         own = pl.col(schema.id) == first
@@ -197,7 +197,7 @@ class Data:
         return replace(self.with_rows(pl.concat([self.rows, rows])), static=self._static_with(self.new_id, first))
 
     def joined_by_young(self, num_observed: int) -> "Data":
-        """With a series whose last dates alone are there, so many of them observed."""
+        """With a series of which only the last dates are there, `num_observed` of them observed."""
         schema, first = self.schema, self.ending_last[0]
         begins = self.observed_dates[-max(num_observed, 1)]
         rows = self.rows.filter((pl.col(schema.id) == first) & (pl.col(schema.time) >= begins))

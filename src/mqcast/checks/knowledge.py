@@ -91,7 +91,7 @@ def later_rows_change_no_backtest(candidate: Candidate) -> str:
     if not hasattr(candidate.subject.thing, "backtest"):
         raise NotApplicableError("it has no backtest")
     if not candidate.subject.has_training:
-        raise NotApplicableError("it is trained already, and is not trained anew; give one that is not fitted")
+        raise NotApplicableError("it is trained already, and is not trained again; give one that is not fitted")
     candidate.repeatable()
     data, dates = candidate.data, candidate.data.observed_dates
     cutoff = dates[-candidate.horizon - 2]
@@ -131,15 +131,15 @@ def _cutoffs(candidate: Candidate) -> list[Any]:
 
 
 def _before(candidate: Candidate, cutoff: Any) -> dict[str, Data]:
-    """The data, and the same with a series that is silent at the cutoff, where that can be forecast."""
+    """The data, and the same with a series that is not observed before the cutoff, where that can be forecast."""
     data, dates = candidate.data, candidate.data.observed_dates
     place, worlds = dates.index(cutoff), {"": data}
     first, last = dates[max(0, place - candidate.horizon - 1)], dates[min(place + 1, len(dates) - 1)]
     for name in {data.ids[0]: None, data.ids[-1]: None}:
-        silent = data.paused(name, first, last)
-        with contextlib.suppress(Exception):  # what it makes of missing values is told by another check
-            candidate.forecast(silent, cutoff)
-            worlds[f", series {name!r} silent"] = silent
+        unobserved = data.paused(name, first, last)
+        with contextlib.suppress(Exception):  # another check is about missing values
+            candidate.forecast(unobserved, cutoff)
+            worlds[f", series {name!r} unobserved"] = unobserved
     return worlds
 
 

@@ -79,8 +79,8 @@ class CheckResults(Sequence[CheckResult]):
 
     def raise_if_failed(self) -> "CheckResults":
         if not self.passed:
-            told = "; ".join(f"{result.name}: {result.seen}" for result in self.failures)
-            raise CheckError(f"{self.subject} fails {len(self.failures)} of {len(self)} checks: {told}")
+            failures = "; ".join(f"{result.name}: {result.seen}" for result in self.failures)
+            raise CheckError(f"{self.subject} fails {len(self.failures)} of {len(self)} checks: {failures}")
         return self
 
     def to_dicts(self) -> list[dict[str, Any]]:

@@ -67,9 +67,9 @@ def read_frame(
         zone = getattr(source.type_of(schema.time), "tz", None)
         axis = TimeAxis.of(schema.freq, zone, *scan.times)
         encoding = Encoding(schema.replace(freq=str(axis.frequency)), axis, scan.vocabularies())
-        is_told = schema.freq is not None
+        is_inferred = schema.freq is None
     else:
-        encoding, is_told = like, True
+        encoding, is_inferred = like, False
         _warn_of_unseen(scan.counts, like)
     writer = Writer(source, side, column_sources, encoding, scan.ids, allocate, is_new=like is None)
     columns = writer.frame_columns
@@ -78,7 +78,7 @@ def read_frame(
         writer.add(rows)
         if on_progress:
             on_progress(writer.row, source.num_rows)
-    return writer.finish(is_frequency_told=is_told)
+    return writer.finish(is_frequency_inferred=is_inferred)
 
 
 def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]) -> ColumnSources:

@@ -169,7 +169,7 @@ class Panel:
         """The series' names, in the order of the panel."""
         try:
             return texts(self.arrays["id_offsets"], self.arrays["id_bytes"])
-        except ValueError as error:  # of a mapped file that nobody has verified yet
+        except ValueError as error:  # of a mapped file that has not been verified
             raise ArtifactError(f"the panel's names are damaged ({error}); see Panel.verify()") from None
 
     @cached_property
@@ -304,7 +304,7 @@ class Panel:
     def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
         """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation).
 
-        `series` says whose cutoffs they are; None: everyone's.
+        `series` are the series of the cutoffs; None: all.
         """
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give at least 1")
@@ -343,8 +343,8 @@ class Panel:
     def warn_of_event_reach(self, last: int) -> None:
         """Say once that the event table ends before a time that a position encoding looks at."""
         keys = self.arrays["event_times"]
-        if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_reach_said"):
-            self.__dict__["_reach_said"] = True
+        if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_warned_of_reach"):
+            self.__dict__["_warned_of_reach"] = True
             warnings.warn(
                 f"the event table ends at {show_time(int(keys[-1]))}; no event is assumed up to {show_time(last)}",
                 EventReachWarning,

@@ -122,7 +122,7 @@ class MemorySource:
                     f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one"
                 ) from None
             try:
-                array.validate(full=True)  # a table of Arrow may come from bytes that nobody has looked at
+                array.validate(full=True)  # an Arrow table may come from unchecked bytes
             except pa.ArrowException as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r} is damaged ({_first_line(error)}); make it again"
@@ -189,7 +189,7 @@ class ParquetSource:
         import duckdb
 
         types = [self._data.schema.field(name).type for name in names]
-        plain = [f"c{i}" for i in range(len(names))]  # DuckDB does not tell Price from price
+        plain = [f"c{i}" for i in range(len(names))]  # to DuckDB, Price and price are one name
         schema = pa.schema(list(zip(plain, types, strict=True)))
         rows = pa.RecordBatchReader.from_batches(schema, (b.rename_columns(plain) for b in self.batches(names)))
         key, moment = plain[names.index(id)], plain[names.index(time)]
@@ -250,7 +250,7 @@ def _check_footer(footer: "pq.FileMetaData") -> None:
 
 def _parquet_files(path: str | Path) -> list[Path]:
     place = path_of("path", path)
-    with contextlib.suppress(RuntimeError):  # a home that there is not
+    with contextlib.suppress(RuntimeError):  # there is no home folder
         place = place.expanduser()
     if place.is_dir():
         inside = [file for file in place.rglob("*") if file.suffix in PARQUET_ENDINGS and file.is_file()]
@@ -350,9 +350,11 @@ def _first_line(error: BaseException) -> str:
 
 def _odd_one_out(values: list[Any]) -> str | None:
     """The first value that is text where others are not, or the other way round, and its row."""
-    told = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
-    odd = next(((row, value) for row, value in told if isinstance(value, str) != isinstance(told[0][1], str)), None)
-    return None if odd is None else f"row {odd[0]} holds {quoted(odd[1])}, row {told[0][0]} {quoted(told[0][1])}"
+    present = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
+    odd = next(
+        ((row, value) for row, value in present if isinstance(value, str) != isinstance(present[0][1], str)), None
+    )
+    return None if odd is None else f"row {odd[0]} holds {quoted(odd[1])}, row {present[0][0]} {quoted(present[0][1])}"
 
 
 def _is_missing(value: Any) -> bool:

@@ -40,7 +40,7 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
         if folder.is_file():
             raise ArtifactError(f"{folder} is a file; name a folder for the panel")
         is_new, data = not folder.exists(), None
-        if not is_new and not (folder / MANIFEST).exists() and _strangers(folder):
+        if not is_new and not (folder / MANIFEST).exists() and _holds_other_files(folder):
             raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
         try:
             folder.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
             raise
 
 
-def _strangers(folder: Path) -> bool:
+def _holds_other_files(folder: Path) -> bool:
     """Is anything in the folder that an interrupted pack would not leave?"""
     return any(not entry.name.startswith("data-") for entry in folder.iterdir())
 
@@ -114,10 +114,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         raise ArtifactError(f"no panel at {folder}: there is no {MANIFEST}; write one with `mqcast pack`")
     files = ArtifactFolder(folder, REMEDY)
-    said = files.read_json(MANIFEST)
-    if said.get("format") != FORMAT:
+    manifest = files.read_json(MANIFEST)
+    if manifest.get("format") != FORMAT:
         raise files.damaged(MANIFEST, "not a panel's manifest")
-    if (version := said.get("version")) != FORMAT_VERSION:
+    if (version := manifest.get("version")) != FORMAT_VERSION:
         raise ArtifactError(
             f"{folder / MANIFEST} has panel format {version!r}, this mqcast reads {FORMAT_VERSION}; pack it again"
         )
@@ -127,7 +127,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 class StoredArrays:
     """A panel's arrays on disk. Small ones are read and checked now; large ones are mapped, and checked on demand.
 
-    Files stay open, so that what is checked later is what was mapped, even if the panel is packed anew meanwhile.
+    Files stay open, so that what is checked later is what was mapped, even if the panel is packed again.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
@@ -181,8 +181,7 @@ class StoredArrays:
             return np.memmap(opened, dtype, "r", entry["size"] - size, shape)
 
     def _compare(self, file: str, entry: dict[str, Any]) -> None:
-        said = {name: self.entries[file][name] for name in entry}
-        if entry != said:
+        if entry != {name: self.entries[file][name] for name in entry}:
             raise self.files.damaged(file, "its bytes are not those that were packed")
 
 

@@ -1,7 +1,7 @@
 """Creation times, spans of them, and the pure function (seed, epoch, step) → windows.
 
 A window holds `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
-windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted anew
+windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted
 each epoch, so that every (series, creation time) is a training trajectory exactly once an epoch.
 """
 
@@ -178,7 +178,7 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class _Order:
-    """An epoch's windows in their order: whose, which cell of the lattice, and where each batch begins."""
+    """An epoch's windows in their order: the series, which cell of the lattice, and where each batch begins."""
 
     owner: np.ndarray
     cell: np.ndarray

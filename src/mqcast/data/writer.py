@@ -236,11 +236,11 @@ class Writer:
             return self.arrays[f"{role}_category"][:, self.schema.categories(role).index(name)]
         return self.arrays[f"{role}_number"][:, self.schema.numbers(role).index(name)]
 
-    def finish(self, *, is_frequency_told: bool) -> Contents:
+    def finish(self, *, is_frequency_inferred: bool) -> Contents:
         assert self.row == len(self.arrays["target"]), "the source changed while it was read"
         offsets = self.arrays["offsets"] = self.allocate("offsets", (len(self.ids) + 1,), np.int64)
         offsets[:] = np.append(self.first_row, self.row)
-        if not is_frequency_told:
+        if is_frequency_inferred:
             self._check_frequency()
         self._check_observed()
         if self.schema.id in self.schema.static:
@@ -255,7 +255,7 @@ class Writer:
         return Contents(self.encoding, self.ids, self.arrays)
 
     def _check_frequency(self) -> None:
-        """A frequency told from the dates must leave no panel that is mostly gaps."""
+        """A frequency inferred from the dates must not leave a panel that is mostly gaps."""
         if "steps" not in self.arrays:
             return
         num_steps = int(self.arrays["steps"][self.arrays["offsets"][1:] - 1].astype(np.int64).sum()) + len(self.ids)
