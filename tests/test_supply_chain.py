@@ -57,6 +57,17 @@ def test_whatever_a_pinned_package_needs_is_pinned_too():
     assert not missing
 
 
+def test_wheels_are_built_with_the_pinned_versions():
+    assert lock.versions(ROOT / "tools" / "build.txt").items() <= EVERY.items()
+
+
+@pytest.mark.parametrize("workflow", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_every_action_is_pinned_to_a_commit_and_says_its_version(workflow):
+    actions = re.findall(r"uses: (.*)", workflow.read_text())
+    assert actions
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action) for action in actions)
+
+
 def test_a_torch_without_cuda_is_the_same_version():
     (cpu,) = lock.versions(ROOT / "constraints-cpu.txt").items()
     assert cpu == ("torch", EVERY["torch"] + "+cpu")

@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 from pip._internal.models.index import PyPI
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("constraints.txt", "constraints-cpu.txt", "constraints-cuda.txt", "tools/audit.txt")
+FILES = ("constraints.txt", "constraints-cpu.txt", "constraints-cuda.txt", "tools/audit.txt", "tools/build.txt")
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)\s*(;[^\\]*)?")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 

@@ -82,7 +82,8 @@ def read_and_train(folder: Path) -> None:
     from stand_in import StandIn
 
     from mqcast import Panel
-    from mqcast.data.batch import Assembler, load
+    from mqcast.data.batch import Assembler
+    from mqcast.data.parallel import ahead
     from mqcast.data.windows import WindowPlan
     from mqcast.settings import ScalingConfig, WindowConfig
 
@@ -92,13 +93,15 @@ def read_and_train(folder: Path) -> None:
     assemble = Assembler.fit(panel, config, ScalingConfig())
     plan = WindowPlan(panel, config)
     clock.mark("fit")
-    trajectories = sum(int(batch.is_fct.sum()) for batch in load(plan, assemble, epoch=0))
+    trajectories = sum(
+        int(batch.is_fct.sum()) for batch in ahead((assemble(plan.batch(0, i)) for i in range(plan.num_batches(0))), 2)
+    )
     clock.mark("epoch")
     torch.manual_seed(0)
     network = StandIn(panel, config.horizon)
     optimiser = torch.optim.Adam(network.parameters())
     waits, steps = [], []
-    batches = load(plan, assemble, epoch=1)
+    batches = ahead((assemble(plan.batch(1, i)) for i in range(plan.num_batches(1))), 2)
     for _ in range(TRAIN_STEPS):
         started = time.perf_counter()
         batch = next(batches)

@@ -87,16 +87,17 @@ def train(panel: Path, size: dict, epochs: int) -> dict:
 def draw(panel: str, size: str) -> None:
     """In a process of its own: draw an epoch of batches and say what the data side holds."""
     from mqcast import Panel
-    from mqcast.data.batch import Assembler, load
+    from mqcast.data.batch import Assembler
+    from mqcast.data.parallel import ahead
     from mqcast.data.windows import WindowPlan
     from mqcast.settings import ScalingConfig, WindowConfig
 
     before = tree_anon_mb(os.getpid())
     config = WindowConfig(**window_of(json.loads(size)))
     data = Panel.open(panel)
-    assemble = Assembler.fit(data, config, ScalingConfig())
+    assemble, plan = Assembler.fit(data, config, ScalingConfig()), WindowPlan(data, config)
     with Gauge(os.getpid()) as gauge:
-        count = sum(1 for _ in load(WindowPlan(data, config), assemble, 0))
+        count = sum(1 for _ in ahead((assemble(plan.batch(0, i)) for i in range(plan.num_batches(0))), 2))
         time.sleep(0.2)  # the gauge looks once more
     arrays = sum(array.nbytes for array in data.arrays.values())
     print(json.dumps({"panel_mb": arrays / 2**20, "data_mb": gauge.peak_mb - before, "batches": count}))

@@ -13,24 +13,24 @@ from mqcast.errors import ConfigError, quoted
 from mqcast.levels import DECIMALS, are_levels
 
 
-def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def whole_number(name: str, value: Any, lower_bound: int = 1, upper_bound: int | None = None) -> int:
     """A whole number of any library; true and false are none."""
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    found = int(value) if is_whole else least - 1
-    if found < least or (most is not None and found > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most:,}"
+    whole = int(value) if is_whole else lower_bound - 1
+    if whole < lower_bound or (upper_bound is not None and whole > upper_bound):
+        bounds = f"{lower_bound} or more" if upper_bound is None else f"from {lower_bound} to {upper_bound:,}"
         raise ConfigError(f"{name} is {quoted(value)}; give a whole number, {bounds}")
-    return found
+    return whole
 
 
 def number(name: str, value: Any, low: float, high: float = math.inf, *, or_low: bool = False) -> float:
     """A finite number above `low` (or from it, if that is allowed) and up to `high`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    found = float(value) if is_number else math.nan
-    if not math.isfinite(found) or not low <= found <= high or (found == low and not or_low):
+    real = float(value) if is_number else math.nan
+    if not math.isfinite(real) or not low <= real <= high or (real == low and not or_low):
         bounds = f"{'of at least' if or_low else 'above'} {low:g}" + (f", up to {high:g}" if high < math.inf else "")
         raise ConfigError(f"{name} is {quoted(value)}; give a number {bounds}")
-    return found
+    return real
 
 
 def truth(name: str, value: Any) -> bool:

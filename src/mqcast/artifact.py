@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 FORMAT, FORMAT_VERSION = "mqcast-manifest", 1
 MOST_JSON = 2**28  # bytes; parsed JSON takes many times its size
 CHUNK = 2**22
-_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+_SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ArtifactFolder:
             inside, real = Path(os.path.realpath(self.path)), Path(os.path.realpath(self.path / name))
             if not real.is_relative_to(inside):
                 raise self.damaged(name, "a link out of its folder")
-            handle = os.open(real, _FLAGS)
+            handle = os.open(real, os.O_RDONLY | _SAFELY)
         except (OSError, ValueError) as error:
             raise self.damaged(name, getattr(error, "strerror", None) or error) from None
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -86,7 +86,7 @@ class ArtifactFolder:
             if entry_of(content) in entries:
                 return content
             before, manifest = manifest, self.manifest()
-            if manifest == before:  # nobody has replaced the file meanwhile
+            if manifest == before:  # the file has not been replaced in the meantime
                 raise self.damaged(name, "its bytes are not those that were written")
 
     def manifest(self) -> "Manifest":
@@ -94,13 +94,13 @@ class ArtifactFolder:
         try:
             if content["format"] != FORMAT or content["version"] != FORMAT_VERSION:
                 raise ValueError(f"format {content['format']} {content['version']}")
-            found = Manifest(content["files"], content.get("incoming", {}))
-            for entries in (found.files, found.incoming):
+            manifest = Manifest(content["files"], content.get("incoming", {}))
+            for entries in (manifest.files, manifest.incoming):
                 for entry in entries.values():
                     check_entry(entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self.damaged(MANIFEST, error) from None
-        return found
+        return manifest
 
     def _parsed(self, name: str, packed: bytes) -> dict[str, Any]:
         try:
@@ -200,9 +200,8 @@ def open_file(handle: int) -> BinaryIO:
 
 def open_to_append(path: Path) -> BinaryIO:
     """A regular file, perhaps a new one, to write at its end; never what a link leads to, never a FIFO that waits."""
-    special = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | special, 0o666)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFELY, 0o666)
     except OSError as error:
         raise cannot_write(path, error) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):

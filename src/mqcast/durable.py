@@ -1,9 +1,10 @@
-"""Files that are either as they were or wholly new, whatever happens meanwhile, and whoever else writes there."""
+"""Files that are either as they were or wholly new, even if the process is killed or another one writes there."""
 
 import contextlib
 import errno
+import itertools
 import os
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ except ImportError:  # not on Windows
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # of file systems that have none
 NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_FOLDER_SYNC = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # Windows; some network file systems
+BUSY_SECONDS = (0.01, 0.05, 0.2, 0.5)
 MOST_TRIES = 1000
+_drafts = itertools.count()
 
 
 @contextlib.contextmanager
@@ -24,17 +28,19 @@ def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> I
     """`path`, a file or a folder, for one writer at a time of all threads and processes; the others are refused.
 
     Yields the draft that `put_in_place` may make the file of that name. The claim is a lock on the draft: it goes with
-    its owner, however that ends, and a draft that is left behind bars nobody. With `make_parents` the folders above are
-    made; those that stay empty go again.
+    its owner, however that ends, and a draft that is left behind blocks no one. With `make_parents` the folders above
+    are made, and those that stay empty removed again. Windows has no such locks: each writer there has a draft of its
+    own, and the last one to finish wins.
     """
-    if fcntl is None:
-        with _unlocked(path, make_parents) as draft:
-            yield draft
-        return
-    draft = path.with_name(f".{path.name}.part")
+    own = "" if fcntl else f".{os.getpid()}-{next(_drafts)}"
+    draft = path.with_name(f".{path.name}{own}.part")
     new = [place for place in path.absolute().parents if not place.exists()] if make_parents else []
+    handle = None
     try:
-        handle = _lock(draft, path, make_parents)
+        if fcntl is not None:
+            handle = _lock(draft, path, make_parents)
+        elif make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
     except BlockingIOError:
         raise ArtifactError(f"another process or thread is {doing} {path}; wait for it or name another place") from None
     except OSError as error:
@@ -43,30 +49,15 @@ def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> I
     try:
         yield draft
     finally:
-        if _is_at(handle, draft):  # not put in place, nor already the next writer's
-            draft.unlink()
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do where a forked process has it open too
-        os.close(handle)
+        if handle is None:
+            draft.unlink(missing_ok=True)
+        else:
+            _unlock(handle, draft)
         _remove_empty(new)
 
 
-@contextlib.contextmanager
-def _unlocked(path: Path, make_parents: bool) -> Iterator[Path]:
-    """Where there are no locks each writer has a draft of its own, and the last one is there in the end."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    try:
-        if make_parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _lock(draft: Path, path: Path, make_parents: bool) -> int:
-    """The draft, opened and locked; BlockingIOError if somebody else has it."""
+    """The draft, opened and locked; BlockingIOError if another writer has it."""
     assert fcntl is not None
     for _ in range(MOST_TRIES):
         try:
@@ -94,6 +85,15 @@ def _lock(draft: Path, path: Path, make_parents: bool) -> int:
     raise BlockingIOError
 
 
+def _unlock(handle: int, draft: Path) -> None:
+    assert fcntl is not None
+    if _is_at(handle, draft):  # not put in place, nor already the next writer's
+        draft.unlink()
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do where a forked process has it open too
+    os.close(handle)
+
+
 def _is_at(handle: int, path: Path) -> bool:
     """Is this open file the one of that name?"""
     try:
@@ -112,18 +112,37 @@ def put_in_place(draft: Path, path: Path, lasting: bool = True) -> None:
     """Make a draft, file or folder, durable, and give it its name."""
     if lasting:
         fsync(draft)
-    draft.replace(path)
+    _replace(draft, path)
     if lasting:
         fsync(path.absolute().parent)
 
 
+def _replace(draft: Path, path: Path) -> None:
+    """Rename; where there are no locks (Windows), wait for a reader that has the old file open, if only to scan it."""
+    for seconds in () if fcntl else BUSY_SECONDS:
+        try:
+            draft.replace(path)
+            return
+        except PermissionError:
+            time.sleep(seconds)
+    draft.replace(path)
+
+
 def fsync(path: Path) -> None:
-    """Make a file's contents, or a folder's list of names, survive a crash."""
-    handle = os.open(path, os.O_RDONLY)
+    """Make a file's contents, or a folder's list of names, survive a crash.
+
+    Files are opened for writing, as Windows demands; folders are left alone where the system cannot sync them.
+    """
+    is_folder = path.is_dir()
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if not is_folder or error.errno not in NO_FOLDER_SYNC:
+            raise
 
 
 def write_file(path: Path, content: bytes | str, lasting: bool = True, make_parents: bool = False) -> None:

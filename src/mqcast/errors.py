@@ -70,7 +70,7 @@ def readable(text: str, longest: int = LONGEST) -> str:
     if not text.isprintable():
         text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
     if len(text) > longest:
-        text = _QUOTED.sub(lambda found: shortened(found[0], LONGEST_QUOTED), text)
+        text = _QUOTED.sub(lambda match: shortened(match[0], LONGEST_QUOTED), text)
     return shortened(text, longest)
 
 

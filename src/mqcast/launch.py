@@ -1,4 +1,5 @@
 """One process a core: on a CPU that beats one process with a thread a core. No torch."""
+# pyright: strict
 
 import contextlib
 import ctypes
@@ -34,7 +35,7 @@ def is_first() -> bool:
 def say_why(text: str, follows: bool) -> bool:
     """Leave it to the process that started this one to say why it failed; `follows`: because another one did.
 
-    False if nobody would say it.
+    False if no process would.
     """
     folder = os.environ.get(REASONS)
     if folder is None:
@@ -47,7 +48,7 @@ def say_why(text: str, follows: bool) -> bool:
 
 
 def was_restarted() -> bool:
-    """Has torchrun started this process anew after a failure?"""
+    """Has torchrun restarted this process after a failure?"""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
@@ -58,7 +59,7 @@ def num_cores() -> int:
 
 def keep_pages() -> None:
     """Let malloc, where it is glibc's, keep what it has got from the system: each step allocates the same again."""
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # macOS has no mallopt, Windows no CDLL(None)
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**25)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -80,7 +81,7 @@ def leave_with_parent() -> None:
 def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[str], None]) -> int:
     """Run `python -m module …` as `num` processes that work together; the exit code of the first that fails, or 0.
 
-    When one fails the others are asked to stop, and one reason is told, that of a process which did not fail because
+    When one fails the others are asked to stop, and one reason is reported: that of a process that did not fail because
     another did. They have a session of their own, so that signals, a terminal's too, come to this process alone, which
     passes each on once.
     """
@@ -97,7 +98,10 @@ def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[s
         os.kill(os.getpid(), signal.SIGSTOP)
         pass_on(signal.SIGCONT, frame)  # this process goes on, and with it the others
 
-    handlers = {signal.SIGTERM: pass_on, signal.SIGINT: pass_on}
+    def leave_to_terminal(number: int, frame: FrameType | None) -> None:
+        """Without sessions of their own (Windows) the processes get Ctrl-C from the terminal, as this one does."""
+
+    handlers = {signal.SIGTERM: pass_on, signal.SIGINT: pass_on if hasattr(os, "setsid") else leave_to_terminal}
     if hasattr(signal, "SIGTSTP"):
         handlers[signal.SIGTSTP] = pause
     ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
@@ -133,9 +137,9 @@ def environments(num: int) -> list[dict[str, str]]:
     return [os.environ | {key: str(value) for key, value in each.items()} for each in own]
 
 
-def _start_all(num: int, arguments: list[str], told: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+def _start_all(num: int, arguments: list[str], more: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", *arguments]
-    return [subprocess.Popen(command, env=env | told, start_new_session=True) for env in environments(num)]
+    return [subprocess.Popen(command, env=env | more, start_new_session=True) for env in environments(num)]
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:

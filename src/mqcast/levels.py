@@ -3,6 +3,7 @@
 A level has up to 12 decimals; what is beyond is noise of sums, such as 0.30000000000000004. Levels are apart from each
 other, from 0 and from 1 by at least `APART`, so that each has a name, and a weight in float32, of its own.
 """
+# pyright: strict
 
 import math
 import numbers
@@ -22,14 +23,14 @@ def quantile_column(level: float) -> str:
 
 
 def percentile(level: float) -> str:
-    """P50, P97.5: the same for people."""
+    """P50, P97.5: as charts and tables show it."""
     return f"P{_digits(100 * level)}"
 
 
 def level_of(column: Any) -> float | None:
-    """The level whose quantiles a column is named for, or None."""
-    found = COLUMN.fullmatch(column) if isinstance(column, str) else None
-    return None if found is None else float(found[1]) or None
+    """The level of a column of quantiles, from its name; None for other columns."""
+    match = COLUMN.fullmatch(column) if isinstance(column, str) else None
+    return None if match is None else float(match[1]) or None
 
 
 def pinball(actual: np.ndarray, quantile: np.ndarray, level: float | np.ndarray) -> np.ndarray:
@@ -39,7 +40,7 @@ def pinball(actual: np.ndarray, quantile: np.ndarray, level: float | np.ndarray)
 
 
 def are_levels(levels: Sequence[Any]) -> bool:
-    """Whether these are numbers between 0 and 1, rising, that can be told apart."""
+    """Whether these are numbers between 0 and 1, rising, and far enough apart."""
     if not len(levels) or any(isinstance(x, bool | np.bool_) or not isinstance(x, numbers.Real) for x in levels):
         return False
     steps = np.diff([0.0, *(float(level) for level in levels), 1.0])

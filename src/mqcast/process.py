@@ -26,7 +26,7 @@ def use() -> None:
         _user = os.getpid()
     elif _user != os.getpid():
         raise ForkedProcessError(
-            "this process was forked from one that had used mqcast already, whose threads it lacks; start processes by "
+            "this process was forked from one that had already used mqcast and lacks its threads; start processes with "
             "multiprocessing.get_context('spawn'), or fork before the first use"
         )
 

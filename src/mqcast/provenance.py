@@ -1,4 +1,5 @@
 """Where a result comes from: the commit of the checkout that this package runs from."""
+# pyright: strict
 
 import subprocess
 from pathlib import Path
@@ -9,6 +10,6 @@ def git(*arguments: str) -> str | None:
     here = Path(__file__).resolve().parent
     try:
         done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+    except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

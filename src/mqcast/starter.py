@@ -108,7 +108,7 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
     if len(candidates) == 1:
         return candidates[0]
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(f"which column is the {role} cannot be told {seen}; say it: --{role}")
+    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; name it: --{role}")
 
 
 def _lines(settings: Settings, names: tuple[str, ...]) -> list[str]:

@@ -126,6 +126,29 @@ def test_a_tolerance_lets_small_differences_pass():
         check_forecaster(almost, tolerance=-1)
 
 
+def test_why_there_are_no_forecasts_is_said_once():
+    def for_pandas(frame, horizon):
+        return frame.groupby("unique_id")
+
+    results = check_forecaster(for_pandas)
+    assert [result.name for result in results.failures] == ["output_has_the_right_shape"]
+    assert [result.name for result in results if "AttributeError" in result.seen] == ["output_has_the_right_shape"]
+    assert "sample_frame().to_pandas()" in results[0].seen
+    assert "sample_frame()" not in check_forecaster(for_pandas, sample_frame())[0].seen
+    assert "AttributeError" in checks.forecasts_are_finite.result(for_pandas).seen
+
+
+def test_forecasts_that_are_clipped_to_the_limit_are_of_no_sane_size():
+    def clipped(frame, horizon):
+        most = frame.group_by("unique_id").agg(most=10 * pl.col("y").max())
+        rows = last_value(frame, horizon).join(most, on="unique_id", maintain_order="left")
+        return rows.with_columns(pl.col("most").alias("q0.9")).drop("most")
+
+    result = checks.forecasts_are_of_sane_size.result(clipped)
+    assert result.failed
+    assert "10 times as much" in result.seen
+
+
 def test_what_is_no_forecaster_is_refused():
     with pytest.raises(ConfigError, match=r"int is no forecaster; give one with fit and predict, or a function"):
         check_forecaster(3)

@@ -104,7 +104,7 @@ def test_a_fitted_forecaster_is_checked_on_its_own_data_and_not_trained():
     results = check_forecaster(fitted("mqcnn"))
     assert not [result for result in results.failures if result.seen != BY_THE_TESTS], results
     assert results.named("same_input_gives_the_same_forecasts").seen == "equal when called twice"
-    assert "is not trained anew" in results.named("later_rows_change_no_backtest").seen
+    assert "is not trained again" in results.named("later_rows_change_no_backtest").seen
 
 
 def test_a_run_with_other_weights_than_were_trained_is_not_whole():

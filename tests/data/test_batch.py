@@ -1,6 +1,7 @@
 """Batches against plain loops; nothing in them depends on what was not known."""
 
 import datetime as dt
+import itertools
 import threading
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from mqcast import Panel, Schema
-from mqcast.data.batch import Assembler, Batch, load
-from mqcast.data.windows import Splits, WindowPlan, as_time
+from mqcast.data.batch import Assembler, Batch
+from mqcast.data.parallel import ahead
+from mqcast.data.windows import Span, WindowPlan, as_time
 from mqcast.errors import ConfigError, EventReachWarning
 from mqcast.settings import ScalingConfig, WindowConfig
 
@@ -181,9 +183,9 @@ def test_training_batches_do_not_depend_on_anything_after_the_split(scaling):
     found = []
     for data in (frame, changed):
         panel = Panel.from_frame(data, SCHEMA, static, events)
-        splits = Splits.by_date(panel, split, split + dt.timedelta(days=5))
-        plan = WindowPlan(panel, CONFIG, splits.train)
-        assemble = Assembler.fit(panel, CONFIG, scaling, until=splits.train.until)
+        until = as_time(split, panel.axis)
+        plan = WindowPlan(panel, CONFIG, Span(None, until, until))
+        assemble = Assembler.fit(panel, CONFIG, scaling, until=until)
         found.append([assemble(plan.batch(0, step)) for step in range(plan.num_batches(0))])
     assert len(found[0]) == len(found[1])
     for one, other in zip(*found, strict=True):
@@ -198,7 +200,7 @@ def test_beyond_the_event_table_no_event_is_assumed_and_that_is_said_once():
     config = CONFIG.replace(reach=30)
     plan, assemble = WindowPlan(panel, config), Assembler.fit(panel, config, ScalingConfig())
     with pytest.warns(EventReachWarning, match=r"ends at 2024-02-14; no event is assumed up to") as caught:
-        list(load(plan, assemble, epoch=0))
+        _ = [assemble(plan.batch(0, step)) for step in range(plan.num_batches(0))]
     assert len(caught) == 1
 
 
@@ -223,35 +225,19 @@ def test_rows_as_steps_carry_each_series_own_calendar():
     assert (batch.global_category[:, :, 0] < 5).all(), "before the first row and after the last, business days go on"
 
 
-def test_loading_ahead_gives_the_same_batches_from_any_step():
-    panel = build()
-    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
-    expected = [assemble(plan.batch(2, step)) for step in range(3, plan.num_batches(2))]
-    loaded = list(load(plan, assemble, epoch=2, first_step=3))
-    assert len(loaded) == len(expected)
-    for one, other in zip(expected, loaded, strict=True):
-        assert torch.equal(one.values, other.values)
-        assert torch.equal(one.series, other.series)
+def test_items_made_ahead_come_in_order():
+    assert list(ahead(iter(range(100)), 2)) == list(range(100))
 
 
-def test_leaving_a_loader_early_stops_its_thread():
-    panel = build()
-    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
-    for _ in load(plan, assemble, epoch=0):
+def test_leaving_an_iterator_that_works_ahead_stops_its_thread():
+    for _ in ahead(itertools.count(), 2):
         break
     assert not [thread for thread in threading.enumerate() if thread.name == "mqcast-ahead"]
 
 
-def test_an_error_in_the_loader_reaches_the_caller(monkeypatch):
-    panel = build()
-    plan, assemble = WindowPlan(panel, CONFIG), Assembler.fit(panel, CONFIG, ScalingConfig())
-
-    def broken(*_):
-        raise RuntimeError("no batch today")
-
-    monkeypatch.setattr(assemble, "_global", broken)
-    with pytest.raises(RuntimeError, match="no batch today"):
-        list(load(plan, assemble, epoch=0))
+def test_an_error_made_ahead_reaches_the_caller():
+    with pytest.raises(ZeroDivisionError):
+        list(ahead((1 // number for number in (1, 0)), 2))
 
 
 def test_annotations_are_executed_in_the_test_run():
@@ -260,11 +246,9 @@ def test_annotations_are_executed_in_the_test_run():
         Batch(**{name: getattr(batch, name) for name in batch.__dataclass_fields__} | {"loc": batch.loc[:, :-1]})
 
 
-def test_a_plan_and_an_assembler_must_agree():
+def test_windows_longer_than_the_assembler_expects_are_refused():
     panel = build()
     assemble = Assembler.fit(panel, CONFIG.replace(num_fcts=4), ScalingConfig())
-    with pytest.raises(ConfigError, match="give both the same"):
-        next(load(WindowPlan(panel, CONFIG), assemble, epoch=0))
     with pytest.raises(ConfigError, match="windows of more than 4 creation times"):
         assemble(WindowPlan(panel, CONFIG, shuffle=False).batch(0, 1))
 

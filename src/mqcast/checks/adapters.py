@@ -30,7 +30,7 @@ class Subject(Protocol):
 
     def forecast(self, data: Data, cutoff: Any = None) -> Any: ...
 
-    def call(self, verb: str, data: Data, **said: Any) -> Any:
+    def call(self, verb: str, data: Data, **arguments: Any) -> Any:
         """Another of its verbs, on the data."""
         ...
 
@@ -54,7 +54,7 @@ class FunctionSubject:
     def forecast(self, data: Data, cutoff: Any = None) -> Any:
         return self.thing(data.frame(), self.horizon, **({} if cutoff is None else {"cutoff": cutoff}))
 
-    def call(self, verb: str, data: Data, **said: Any) -> Any:
+    def call(self, verb: str, data: Data, **arguments: Any) -> Any:
         raise AttributeError(f"a function has no {verb}")
 
 
@@ -71,7 +71,7 @@ class ObjectSubject:
         if not self.has_training:
             return self
         made = self.fresh()
-        made.thing.fit(data.frame(), **made._said(made.thing.fit, data))
+        made.thing.fit(data.frame(), **made._arguments(made.thing.fit, data))
         return made
 
     def fresh(self) -> "ObjectSubject":
@@ -80,11 +80,11 @@ class ObjectSubject:
     def forecast(self, data: Data, cutoff: Any = None) -> Any:
         return self.call("predict", data, **({} if cutoff is None else {"cutoff": cutoff}))
 
-    def call(self, verb: str, data: Data, **said: Any) -> Any:
+    def call(self, verb: str, data: Data, **arguments: Any) -> Any:
         method = getattr(self.thing, verb)
-        return method(data.frame(), **self._said(method, data), **said)
+        return method(data.frame(), **self._arguments(method, data), **arguments)
 
-    def _said(self, method: Callable[..., Any], data: Data) -> dict[str, Any]:
+    def _arguments(self, method: Callable[..., Any], data: Data) -> dict[str, Any]:
         takes = _parameters(method)
         tables = {name: data.frame_types.to_native(table, data.schema.id) for name, table in _tables(data).items()}
         return {name: value for name, value in ({"horizon": self.horizon} | tables).items() if name in takes}
@@ -101,7 +101,7 @@ def subject_of(thing: Any, horizon: int) -> Subject:
 
 
 def is_fitted(thing: Any) -> bool:
-    """Does it say that it is fitted? Then the checks do not train it anew."""
+    """Does it say that it is fitted? Then the checks do not train it again."""
     says = getattr(thing, "__sklearn_is_fitted__", None)
     return bool(says()) if says is not None and not isinstance(thing, type) else False
 
@@ -115,8 +115,8 @@ def _copy(thing: Any) -> Any:
 
 
 def _tables(data: Data) -> dict[str, Any]:
-    found = {name: getattr(data, name) for name in SIDE_TABLES}
-    return {name: table for name, table in found.items() if table is not None}
+    tables = {name: getattr(data, name) for name in SIDE_TABLES}
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def _parameters(method: Callable[..., Any]) -> set[str]:

@@ -13,6 +13,7 @@ from mqcast.checks.adapters import Subject, is_fitted, subject_of
 from mqcast.checks.data import Data
 from mqcast.checks.sample import sample_frame
 from mqcast.data.schema import Schema
+from mqcast.data.source import FrameLike
 from mqcast.errors import ConfigError, MqcastError
 
 DEFAULT_HORIZON = 4
@@ -36,12 +37,12 @@ class Candidate:
     def __init__(
         self,
         thing: Any,
-        frame: Any = None,
+        frame: FrameLike | None = None,
         schema: Schema | None = None,
         horizon: int | None = None,
         *,
-        static: Any = None,
-        events: Any = None,
+        static: FrameLike | None = None,
+        events: FrameLike | None = None,
         tolerance: float = 0.0,
     ):
         if not tolerance >= 0:
@@ -49,6 +50,7 @@ class Candidate:
         own = getattr(thing, "horizon", None)
         self.horizon = int(horizon or (own if isinstance(own, int) else DEFAULT_HORIZON))
         self.tolerance = tolerance
+        self._has_own_frame, self._is_explained = frame is not None, False
         self.subject: Subject = subject_of(thing, self.horizon)
         self.data = _data(thing, frame, schema, self.horizon, static, events).with_plan(self.horizon)
 
@@ -70,18 +72,22 @@ class Candidate:
 
     @property
     def forecasts(self) -> pl.DataFrame:
-        """The forecasts of the data as they are."""
-        if isinstance(self._first, Exception):
-            raise NotApplicableError(f"there is no forecast to look at ({told(self._first)})")
-        return self._first
+        """The forecasts of the data as they are; why there are none is said once."""
+        if not isinstance(self._first, Exception):
+            return self._first
+        reason = "for the reason given above" if self._is_explained else described(self._first)
+        if isinstance(self._first, AttributeError) and not (self._is_explained or self._has_own_frame):
+            reason += "; frames come as polars: for another library, give frame= such as sample_frame().to_pandas()"
+        self._is_explained = True
+        raise NotApplicableError(f"there is no forecast to look at ({reason})")
 
     @cached_property
     def repeated(self) -> dict[str, pl.DataFrame]:
         """The same once more: the same call, and where there is training, the same training."""
         again = {"called twice": self.forecast(self.data)}
         if self.subject.has_training:
-            anew = self.quietly(lambda: self.subject.fit(self.data))
-            again["trained twice"] = self.forecast(self.data, by=anew)
+            retrained = self.quietly(lambda: self.subject.fit(self.data))
+            again["trained twice"] = self.forecast(self.data, by=retrained)
         return again
 
     def repeatable(self) -> pl.DataFrame:
@@ -100,12 +106,12 @@ class Candidate:
             return self.read(self.quietly(lambda: subject.forecast(data, cutoff)))
         return self.read(self.quietly(lambda: subject.forecast(data))).filter(pl.col("cutoff") == cutoff)
 
-    def read(self, found: Any) -> pl.DataFrame:
+    def read(self, output: Any) -> pl.DataFrame:
         schema = self.data.schema
         try:
-            table = nw.from_native(found, eager_only=True).to_polars()
+            table = nw.from_native(output, eager_only=True).to_polars()
         except TypeError:
-            raise Unreadable(f"what came back is a {type(found).__name__}, not a frame") from None
+            raise Unreadable(f"what came back is a {type(output).__name__}, not a frame") from None
         keys = [schema.id, "cutoff", schema.time, "horizon"]
         levels = sorted((name for name in table.columns if _level(name) is not None), key=lambda n: _level(n) or 0)
         if missing := [name for name in keys if name not in table.columns]:
@@ -125,11 +131,11 @@ class Candidate:
         return forecasts.select(pl.col(pl.Float64)).to_numpy()
 
     def sound(self) -> pl.DataFrame:
-        """The forecasts of the data, if they are complete and finite; else other data tell nothing new."""
-        found = self.forecasts
-        if len(found) == 0 or not np.isfinite(self.levels(found)).all():
+        """The forecasts of the data, if they are complete and finite; otherwise other data would show nothing new."""
+        forecasts = self.forecasts
+        if len(forecasts) == 0 or not np.isfinite(self.levels(forecasts)).all():
             raise NotApplicableError("its forecasts are not finite to begin with")
-        return found
+        return forecasts
 
     def quietly(self, call: Callable[[], Any]) -> Any:
         with warnings.catch_warnings():
@@ -158,7 +164,7 @@ def difference(one: pl.DataFrame, other: pl.DataFrame, tolerance: float) -> str 
     return f"{a[row, level]:.9g} became {b[row, level]:.9g} ({where}; {int((~same).sum())} of {same.size} values)"
 
 
-def told(error: BaseException, length: int = 200) -> str:
+def described(error: BaseException, length: int = 200) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= length else f"{text[:length]}…"
     return text if isinstance(error, Unreadable) else f"{type(error).__name__}: {text}"
@@ -169,15 +175,22 @@ def refuses_clearly(error: Exception, name: Any) -> bool:
     return isinstance(error, MqcastError) or str(name) in str(error)
 
 
-def _data(thing: Any, frame: Any, schema: Schema | None, horizon: int, static: Any, events: Any) -> Data:
+def _data(
+    thing: Any,
+    frame: FrameLike | None,
+    schema: Schema | None,
+    horizon: int,
+    static: FrameLike | None,
+    events: FrameLike | None,
+) -> Data:
     """The user's data; left out: what a Forecaster was fitted on, or a sample with the columns of its schema."""
-    said = schema or getattr(thing, "schema", None)
-    said = said if isinstance(said, Schema) else Schema()
+    own = schema or getattr(thing, "schema", None)
+    schema = own if isinstance(own, Schema) else Schema()
     if frame is not None:
-        return Data.of_frame(frame, said, static, events)
+        return Data.of_frame(frame, schema, static, events)
     if is_fitted(thing) and hasattr(thing, "panel_"):
         return Data.of_panel(thing.panel_, getattr(thing, "frame_types_", None))
-    return Data.of_frame(sample_frame(said, horizon), said)
+    return Data.of_frame(sample_frame(schema, horizon), schema)
 
 
 def _level(name: str) -> float | None:

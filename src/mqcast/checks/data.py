@@ -12,7 +12,7 @@ from mqcast.data.export import frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.data.source import open_source
+from mqcast.data.source import FrameLike, open_source
 from mqcast.errors import DataError
 
 UNSEEN_CATEGORY = "never seen before"
@@ -29,7 +29,9 @@ class Data:
     frame_types: FrameTypes = field(default_factory=FrameTypes)
 
     @classmethod
-    def of_frame(cls, frame: Any, schema: Schema, static: Any = None, events: Any = None) -> "Data":
+    def of_frame(
+        cls, frame: FrameLike, schema: Schema, static: FrameLike | None = None, events: FrameLike | None = None
+    ) -> "Data":
         """A user's frame; the checks give it back in the user's own library and types."""
         rows = _table(frame).with_columns(pl.col(schema.target).cast(pl.Float64).fill_nan(None))
         rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String)).sort(schema.id, schema.time)
@@ -88,8 +90,8 @@ class Data:
 
     @cached_property
     def is_never_negative(self) -> bool:
-        least: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
-        return least is not None and least >= 0
+        smallest: Any = self.rows.filter(self._is_observed)[self.schema.target].min()
+        return smallest is not None and smallest >= 0
 
     @cached_property
     def new_id(self) -> Any:
@@ -103,7 +105,7 @@ class Data:
 
     def with_plan(self, horizon: int) -> "Data":
         """The same, or as of an earlier date where columns that are known ahead end before the horizon does."""
-        panel = self.panel  # what is wrong with the data is told now
+        panel = self.panel  # raises now if something is wrong with the data
         try:
             panel.require_future(horizon, np.full(panel.num_series, panel.last_observed.max()))
         except DataError:
@@ -115,7 +117,7 @@ class Data:
     # -- on its way out ------------------------------------------------------------------------------------------------
 
     def frame(self) -> Any:
-        """The rows in the user's library, as a frame of its own that nobody else has."""
+        """The rows in the user's library, as a new frame that nothing else refers to."""
         return self.frame_types.to_native(self.rows.clone(), self.schema.id)
 
     # -- other data ----------------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class Data:
         return pl.concat([self.events, further.select(self.events.columns)])
 
     def joined_by_newcomer(self, cutoff: Any) -> "Data":
-        """With a series that begins after a date, of categories that nobody had before."""
+        """With a series that begins after a date, of categories that no series had before."""
         schema = self.schema
         first = self.ids[0]
         own = pl.col(schema.id) == first
@@ -195,7 +197,7 @@ class Data:
         return replace(self.with_rows(pl.concat([self.rows, rows])), static=self._static_with(self.new_id, first))
 
     def joined_by_young(self, num_observed: int) -> "Data":
-        """With a series whose last dates alone are there, so many of them observed."""
+        """With a series of which only the last dates are there, `num_observed` of them observed."""
         schema, first = self.schema, self.ending_last[0]
         begins = self.observed_dates[-max(num_observed, 1)]
         rows = self.rows.filter((pl.col(schema.id) == first) & (pl.col(schema.time) >= begins))
@@ -240,6 +242,6 @@ def _same_type(value: Any, like: pl.DataFrame, column: str) -> pl.Expr:
     return pl.lit(value).cast(like.schema[column]).alias(column)
 
 
-def _table(frame: Any) -> pl.DataFrame:
+def _table(frame: FrameLike) -> pl.DataFrame:
     source = open_source(frame)
     return pl.DataFrame({name: pl.Series(name, source.column(name)) for name in source.names})

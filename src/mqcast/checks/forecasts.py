@@ -17,15 +17,15 @@ ROUNDING = 1e-6
 def output_has_the_right_shape(candidate: Candidate) -> str:
     """Every series is forecast once for each step of the horizon, from its last observation, on the right dates."""
     try:
-        found = candidate.forecasts
+        forecasts = candidate.forecasts
     except NotApplicableError as error:
         raise FailedError(str(error)) from None
     schema, wanted = candidate.data.schema, _right_dates(candidate.data, candidate.horizon)
     keys = [schema.id, "cutoff", schema.time, "horizon"]
-    latest = found.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
+    latest = forecasts.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
     if doubled := len(latest) - len(latest.unique()):
-        raise FailedError(f"{doubled} rows stand there twice")
-    if absent := sorted(set(wanted[schema.id]) - set(found[schema.id])):
+        raise FailedError(f"{doubled} rows are duplicates")
+    if absent := sorted(set(wanted[schema.id]) - set(forecasts[schema.id])):
         raise FailedError(f"{len(absent)} of {wanted[schema.id].n_unique()} series are not forecast ({absent[0]!r})")
     if len(short := wanted.join(latest, on=[schema.id, "horizon"], how="anti")):
         raise FailedError(f"series {short[0, schema.id]!r} is not forecast {short[0, 'horizon']} steps ahead")
@@ -38,11 +38,11 @@ def output_has_the_right_shape(candidate: Candidate) -> str:
         )
     if len(strange := latest.join(wanted, on=keys, how="anti")):
         raise FailedError(f"{len(strange)} rows too many, such as {strange.row(0)}")
-    return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(found.columns) - 4} levels"
+    return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(forecasts.columns) - 4} levels"
 
 
 def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
-    """The rows that forecasts from the last observation of all have, but for their quantiles."""
+    """The rows, without quantiles, that forecasts from the last observation should have."""
     panel, schema = data.panel, data.schema
     index = np.array([panel.index_of(name) for name in data.ending_last])
     times = panel.times_at(index, panel.last_observed[index], horizon + 1)
@@ -58,59 +58,53 @@ def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
 @check
 def forecasts_are_finite(candidate: Candidate) -> str:
     """Every quantile is a number: none is missing, none infinite."""
-    found = candidate.forecasts
-    bad = ~np.isfinite(candidate.levels(found))
-    if bad.any():
-        raise FailedError(f"{int(bad.sum())} of {bad.size} are not, such as {_place(found, bad)}")
-    return f"{bad.size} quantiles"
+    forecasts = candidate.forecasts
+    return _require_none(forecasts, ~np.isfinite(candidate.levels(forecasts)), "not finite")
 
 
 @check
 def quantiles_do_not_cross(candidate: Candidate) -> str:
     """A higher level has a quantile that is not lower."""
-    found = candidate.forecasts
-    values = candidate.levels(found)
+    forecasts = candidate.forecasts
+    values = candidate.levels(forecasts)
     if values.shape[1] < 2:
         raise NotApplicableError("there is only one level")
     crosses = values[:, 1:] < values[:, :-1]
     if crosses.any():
         raise FailedError(
-            f"{int(crosses.any(axis=1).sum())} of {len(found)} rows cross, such as {_place(found, crosses)}"
+            f"{int(crosses.any(axis=1).sum())} of {len(forecasts)} rows cross, such as {_place(forecasts, crosses)}"
         )
-    return f"{len(found)} rows of {values.shape[1]} levels"
+    return f"{len(forecasts)} rows of {values.shape[1]} levels"
 
 
 @check
 def forecasts_are_of_sane_size(candidate: Candidate) -> str:
-    """No forecast is beyond 10 times what its series has sold at most; hardly sold: what its fellows have."""
+    """No forecast reaches 10 times the most that its series has sold; hardly sold: that any series has."""
     worst = 0.0
     for data in (candidate.data, with_constant_series(candidate.data)):
         try:
-            found = candidate.forecasts if data is candidate.data else candidate.forecast(data)
+            forecasts = candidate.forecasts if data is candidate.data else candidate.forecast(data)
         except NotApplicableError:
             raise
-        except Exception:  # the checks of constant series tell it
+        except Exception:  # a check of its own is about constant series
             continue
-        of_fellows = max([*candidate.data.largest.values(), *data.largest.values()]) or 1.0
-        sold = {name: of_fellows if data.num_sold[name] < YOUNG else most for name, most in data.largest.items()}
-        bound = np.array([sold.get(name, of_fellows) for name in found[data.schema.id]])
-        times = np.abs(np.nan_to_num(candidate.levels(found))) / bound[:, None]
-        if (times > LARGEST_MULTIPLE * (1 + ROUNDING)).any():
-            raise FailedError(f"{times.max():.3g} times as much: {_place(found, times >= times.max())}")
+        largest = max([*candidate.data.largest.values(), *data.largest.values()]) or 1.0
+        sold = {name: largest if data.num_sold[name] < YOUNG else most for name, most in data.largest.items()}
+        bound = np.array([sold.get(name, largest) for name in forecasts[data.schema.id]])
+        times = np.abs(np.nan_to_num(candidate.levels(forecasts))) / bound[:, None]
+        # A forecaster that clips its forecasts to the limit is no saner than one that exceeds it.
         worst = max(worst, float(times.max(initial=0)))
+        _require_none(forecasts, times >= LARGEST_MULTIPLE * (1 - ROUNDING), f"{worst:.3g} times as much")
     return f"at most {worst:.2g} times as much"
 
 
 @check
 def forecasts_are_not_negative(candidate: Candidate) -> str:
     """Where nothing negative was ever observed, nothing negative is forecast."""
-    found = candidate.forecasts
+    forecasts = candidate.forecasts
     if not candidate.data.is_never_negative:
         raise NotApplicableError("the data have negative values")
-    negative = candidate.levels(found) < 0
-    if negative.any():
-        raise FailedError(f"{int(negative.sum())} of {negative.size} are, such as {_place(found, negative)}")
-    return f"{negative.size} quantiles"
+    return _require_none(forecasts, candidate.levels(forecasts) < 0, "negative")
 
 
 @check
@@ -124,14 +118,19 @@ def same_input_gives_the_same_forecasts(candidate: Candidate) -> str:
 
 
 def with_constant_series(data: Data) -> Data:
-    """Half of the series at one level: one at nothing, the others at what they have sold at most."""
+    """Half of the series constant: one at zero, the others at the most that they have sold."""
     ids = data.ids[: max(1, len(data.ids) // 2)]
     return data.constant({name: 0.0 if i == 0 else data.largest[str(name)] for i, name in enumerate(ids)})
 
 
-def _place(found: pl.DataFrame, where: np.ndarray) -> str:
-    row, level = (int(axis[0]) for axis in np.nonzero(where))
-    values = found.row(row)
-    return (
-        f"{values[4 + level]:.6g} (series {values[0]!r} at {values[1]}, {values[3]} ahead, {found.columns[4 + level]})"
-    )
+def _require_none(forecasts: pl.DataFrame, is_wrong: np.ndarray, what: str) -> str:
+    if is_wrong.any():
+        raise FailedError(f"{int(is_wrong.sum())} of {is_wrong.size} quantiles: {what}: {_place(forecasts, is_wrong)}")
+    return f"{is_wrong.size} quantiles"
+
+
+def _place(forecasts: pl.DataFrame, is_wrong: np.ndarray) -> str:
+    row, level = (int(axis[0]) for axis in np.nonzero(is_wrong))
+    values = forecasts.row(row)
+    where = f"series {values[0]!r} at {values[1]}, {values[3]} ahead, {forecasts.columns[4 + level]}"
+    return f"{values[4 + level]:.6g} ({where})"

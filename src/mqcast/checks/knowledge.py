@@ -51,10 +51,10 @@ def later_rows_change_no_forecast(candidate: Candidate) -> str:
         for of, before in _before(candidate, cutoff).items():
             expected = candidate.forecast(before, cutoff)
             for how, after in later_worlds(before, cutoff, candidate.horizon):
-                found = _of_ids(candidate.forecast(after, cutoff), expected)
-                if len(found) == 0 and not candidate.fitted.takes_cutoff:
+                forecasts = _of_ids(candidate.forecast(after, cutoff), expected)
+                if len(forecasts) == 0 and not candidate.fitted.takes_cutoff:
                     continue  # it does not forecast from there any more
-                if problem := difference(expected, found, candidate.tolerance):
+                if problem := difference(expected, forecasts, candidate.tolerance):
                     raise FailedError(f"from {cutoff}{of}, {how}: {problem}")
                 num_compared += 1
     if not num_compared:
@@ -91,7 +91,7 @@ def later_rows_change_no_backtest(candidate: Candidate) -> str:
     if not hasattr(candidate.subject.thing, "backtest"):
         raise NotApplicableError("it has no backtest")
     if not candidate.subject.has_training:
-        raise NotApplicableError("it is trained already, and is not trained anew; give one that is not fitted")
+        raise NotApplicableError("it is trained already, and is not trained again; give one that is not fitted")
     candidate.repeatable()
     data, dates = candidate.data, candidate.data.observed_dates
     cutoff = dates[-candidate.horizon - 2]
@@ -131,18 +131,18 @@ def _cutoffs(candidate: Candidate) -> list[Any]:
 
 
 def _before(candidate: Candidate, cutoff: Any) -> dict[str, Data]:
-    """The data, and the same with a series that is silent at the cutoff, where that can be forecast."""
+    """The data, and the same with a series that is not observed before the cutoff, where that can be forecast."""
     data, dates = candidate.data, candidate.data.observed_dates
     place, worlds = dates.index(cutoff), {"": data}
     first, last = dates[max(0, place - candidate.horizon - 1)], dates[min(place + 1, len(dates) - 1)]
     for name in {data.ids[0]: None, data.ids[-1]: None}:
-        silent = data.paused(name, first, last)
-        with contextlib.suppress(Exception):  # what it makes of missing values is told by another check
-            candidate.forecast(silent, cutoff)
-            worlds[f", series {name!r} silent"] = silent
+        unobserved = data.paused(name, first, last)
+        with contextlib.suppress(Exception):  # another check is about missing values
+            candidate.forecast(unobserved, cutoff)
+            worlds[f", series {name!r} unobserved"] = unobserved
     return worlds
 
 
-def _of_ids(found: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
+def _of_ids(forecasts: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:
     id = like.columns[0]
-    return found.filter(pl.col(id).is_in(like[id].unique().implode()))
+    return forecasts.filter(pl.col(id).is_in(like[id].unique().implode()))

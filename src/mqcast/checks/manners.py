@@ -102,10 +102,12 @@ class _Random:
 def _random_sources() -> list[_Random]:
     """Python's, numpy's old ones, and torch's if it is there."""
     old = np.random.mtrand._rand  # the generator behind np.random.random, np.random.seed …
-    found = [_Random("random", random.getstate, random.setstate, random.random)]
-    found.append(_Random("numpy.random", lambda: old.get_state(legacy=False), old.set_state, old.random_sample))
+    sources = [
+        _Random("random", random.getstate, random.setstate, random.random),
+        _Random("numpy.random", lambda: old.get_state(legacy=False), old.set_state, old.random_sample),
+    ]
     if (torch := sys.modules.get("torch")) is not None:
-        found.append(
+        sources.append(
             _Random(
                 "torch",
                 lambda: torch.random.get_rng_state().numpy().tobytes(),
@@ -113,7 +115,7 @@ def _random_sources() -> list[_Random]:
                 lambda: torch.rand(1),
             )
         )
-    return found
+    return sources
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,5 @@
 """What a check found: one result a check, and all of them as a table."""
+# pyright: strict
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -78,8 +79,8 @@ class CheckResults(Sequence[CheckResult]):
 
     def raise_if_failed(self) -> "CheckResults":
         if not self.passed:
-            told = "; ".join(f"{result.name}: {result.seen}" for result in self.failures)
-            raise CheckError(f"{self.subject} fails {len(self.failures)} of {len(self)} checks: {told}")
+            failures = "; ".join(f"{result.name}: {result.seen}" for result in self.failures)
+            raise CheckError(f"{self.subject} fails {len(self.failures)} of {len(self)} checks: {failures}")
         return self
 
     def to_dicts(self) -> list[dict[str, Any]]:
@@ -89,8 +90,8 @@ class CheckResults(Sequence[CheckResult]):
     @property
     def counts(self) -> str:
         """How many passed, failed and did not apply, in words."""
-        found = {outcome: sum(result.outcome == outcome for result in self) for outcome in SIGNS}
-        return ", ".join(f"{count} {outcome}" for outcome, count in found.items())
+        numbers = {outcome: sum(result.outcome == outcome for result in self) for outcome in SIGNS}
+        return ", ".join(f"{count} {outcome}" for outcome, count in numbers.items())
 
     def __repr__(self) -> str:
         width = max((len(result.name) for result in self), default=0)

@@ -95,7 +95,9 @@ def pack_command(
     target: Annotated[str, typer.Option(help="What is forecast.")] = "y",
     id: Annotated[str, typer.Option(help="Which series a row belongs to.")] = "unique_id",
     time: Annotated[str, typer.Option(help="The row's date.")] = "ds",
-    freq: Annotated[str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: told from the dates.")] = None,
+    freq: Annotated[
+        str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: inferred from the dates.")
+    ] = None,
     static: Columns = None,
     past: Columns = None,
     known: Columns = None,
@@ -118,7 +120,7 @@ def pack_command(
 
     Example: [bold]mqcast pack sales.parquet panel --freq W --known promo --known price --holidays US[/bold]
     """
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "target": target,
         "id": id,
         "time": time,
@@ -132,11 +134,11 @@ def pack_command(
         "holidays": holidays or (),
         "kinds": dict.fromkeys(category or (), "category"),
     }
-    given = {name: value for name, value in said.items() if value != Schema.model_fields[name].default}
+    given = {name: value for name, value in options.items() if value != Schema.model_fields[name].default}
     ways = [way for way, is_given in {"--config": config, "--like": like}.items() if is_given is not None]
     if len(ways) + bool(given) > 1:
         raise ConfigError(f"give one of {', '.join(ways + ['--' + name for name in given])}, not all")
-    schema = Schema(**said) if not ways else None if config is None else Schema.from_toml(config, table="schema")
+    schema = Schema(**options) if not ways else None if config is None else Schema.from_toml(config, table="schema")
     other = None if like is None else Panel.open(like)
     with progress("packing", quiet=as_json) as on_progress:
         panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)

@@ -1,6 +1,5 @@
 """Windows of a panel as tensors: B windows, T steps of input (the creation times among them), H horizons, R reach."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,10 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mqcast.data.panel import Panel
-from mqcast.data.parallel import ahead
 from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
 from mqcast.data.values import UNKNOWN
-from mqcast.data.windows import WindowPlan, Windows, as_time
+from mqcast.data.windows import Windows, as_time
 from mqcast.errors import ConfigError
 from mqcast.settings import ScalingConfig, WindowConfig
 
@@ -203,16 +201,6 @@ class Assembler:
         )
         number, category = self.number.forward("event", number), self.category.forward("event", category)
         return np.concatenate((flags, waves, number), axis=-1), np.concatenate((calendar, category), axis=-1)
-
-
-def load(
-    plan: WindowPlan, assemble: Assembler, epoch: int, *, first_step: int = 0, prefetch: int = 2
-) -> Iterator[Batch]:
-    """An epoch's batches, assembled ahead of their use by a thread."""
-    if plan.config != assemble.config:
-        raise ConfigError(f"the plan has {plan.config!r}, the assembler {assemble.config!r}; give both the same")
-    steps = range(first_step, plan.num_batches(epoch))
-    yield from ahead((assemble(plan.batch(epoch, step)) for step in steps), prefetch)
 
 
 def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:

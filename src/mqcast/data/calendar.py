@@ -119,12 +119,12 @@ def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[in
         spoken = getattr(holiday_lists, country).supported_languages
         english = "en_US" if "en_US" in spoken else None  # or names would follow the machine's locale
         years = range(first_year, end_year)
-        found = holiday_lists.country_holidays(country, subdiv=part or None, years=years, language=english)
+        dates = holiday_lists.country_holidays(country, subdiv=part or None, years=years, language=english)
     except (AttributeError, NotImplementedError):
         raise ConfigError(f"no holidays for {region!r}; use a code such as 'US', 'DE' or 'DE-BY'") from None
     days: dict[str, list[int]] = {}
-    for date in sorted(found):
-        for name in found.get_list(date):
+    for date in sorted(dates):
+        for name in dates.get_list(date):
             days.setdefault(name, []).append(int(np.datetime64(date, "D").astype(int)))
     return {name: tuple(dates) for name, dates in days.items()}
 

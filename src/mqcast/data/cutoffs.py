@@ -21,7 +21,7 @@ FCTS_AT_A_TIME = 2**12  # of all windows of a batch
 
 @dataclass(frozen=True)
 class CutoffPlan:
-    """Runs of cutoffs: entry i is series[i] from first_fct[i] to last_fct[i]; a series that was silent has several.
+    """Runs of cutoffs: entry i is series[i] from first_fct[i] to last_fct[i]; a series with long gaps has several.
 
     Windows begin at steps `num_fcts` apart, counted from `origin`: each series' step at the first cutoff. `entered` is
     the time of a series' first row, if that is after the first cutoff: series that were there share no batch with it.
@@ -38,13 +38,13 @@ class CutoffPlan:
 
     @classmethod
     def between(
-        cls, panel: Panel, config: WindowConfig, first: int, last: int, silence: int | None = None
+        cls, panel: Panel, config: WindowConfig, first: int, last: int, max_unobserved_steps: int | None = None
     ) -> "CutoffPlan":
-        """Cutoffs from one time to another at which a series has been observed within `silence` steps, left out: a
-        horizon."""
+        """Cutoffs from one time to another; a series is left out once it has not been observed for longer than
+        `max_unobserved_steps` (None: a horizon)."""
         origin, latest = panel.steps_until(first - 1) + 1, panel.steps_until(last)
-        silence = config.horizon if silence is None else silence
-        series, first_fct, last_fct = _alive(panel, config, origin, latest, silence)
+        max_unobserved_steps = config.horizon if max_unobserved_steps is None else max_unobserved_steps
+        series, first_fct, last_fct = _alive(panel, config, origin, latest, max_unobserved_steps)
         if series.size == 0:
             raise DataError(
                 f"no series has {config.min_history} steps of history in this span",
@@ -117,9 +117,9 @@ class CutoffPlan:
 
 
 def _alive(
-    panel: Panel, config: WindowConfig, earliest: np.ndarray, latest: np.ndarray, silence: int
+    panel: Panel, config: WindowConfig, earliest: np.ndarray, latest: np.ndarray, max_unobserved_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Series, first and last step of every run of cutoffs that have an observation within `silence` steps up to them.
+    """Series, first and last step of every run of cutoffs with an observation in the `max_unobserved_steps` up to them.
 
     A series' beginning counts as one: the step before its first row. One never observed is forecast from that step on,
     the others from their first rows.
@@ -128,30 +128,32 @@ def _alive(
     first = np.where(never, panel.first_step - 1, panel.first_step + max(config.min_history, 1) - 1)
     first = np.maximum(first, earliest)
     ended = panel.last_observed <= first  # nothing is observed within the span
-    last = np.where(ended, np.minimum(latest, panel.last_observed + silence), latest)
+    last = np.where(ended, np.minimum(latest, panel.last_observed + max_unobserved_steps), latest)
     wanted = first <= last
-    is_plain = ended | (silence >= latest - panel.first_step + 1)
+    is_plain = ended | (max_unobserved_steps >= latest - panel.first_step + 1)
     plain, others = np.flatnonzero(wanted & is_plain), np.flatnonzero(wanted & ~is_plain)
-    found = [(plain, first[plain], last[plain])]
-    width = int((last - first)[others].max(initial=0)) + 1 + silence
+    runs = [(plain, first[plain], last[plain])]
+    width = int((last - first)[others].max(initial=0)) + 1 + max_unobserved_steps
     for start in range(0, others.size, size := max(1, STEPS_AT_A_TIME // width)):
         series = others[start : start + size]
-        found.append(_runs(panel, series, first[series], last[series], silence, width))
-    series, begin, end = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        runs.append(_runs(panel, series, first[series], last[series], max_unobserved_steps, width))
+    series, begin, end = (np.concatenate(parts) for parts in zip(*runs, strict=True))
     order = np.lexsort((begin, series))
     return series[order], begin[order], end[order]
 
 
 def _runs(
-    panel: Panel, series: np.ndarray, first: np.ndarray, last: np.ndarray, silence: int, width: int
+    panel: Panel, series: np.ndarray, first: np.ndarray, last: np.ndarray, max_unobserved_steps: int, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The runs of cutoffs of some series, by looking at every step."""
-    start = first - silence
+    start = first - max_unobserved_steps
     rows, exists = panel.rows_at(series, start, width)
     steps = start[:, None] + np.arange(width)
     is_seen = exists & ~np.isnan(panel.target[rows]) | (steps == panel.first_step[series][:, None] - 1)
-    latest = np.maximum.accumulate(np.where(is_seen, np.arange(width), -silence - 1), axis=1)
-    is_alive = (np.arange(width) - latest <= silence) & (steps >= first[:, None]) & (steps <= last[:, None])
+    latest = np.maximum.accumulate(np.where(is_seen, np.arange(width), -max_unobserved_steps - 1), axis=1)
+    is_alive = (
+        (np.arange(width) - latest <= max_unobserved_steps) & (steps >= first[:, None]) & (steps <= last[:, None])
+    )
     padded = np.pad(is_alive, ((0, 0), (1, 1)))
     begins = np.nonzero(padded[:, 1:] & ~padded[:, :-1])
     ends = np.nonzero(padded[:, :-1] & ~padded[:, 1:])

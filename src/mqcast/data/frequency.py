@@ -1,7 +1,7 @@
 """Frequencies: dates ↔ whole steps on a grid.
 
-Times are int64 microseconds since 1970; a step is an int64 that counts periods on the grid. A frequency whose phase is
-not said (`"W"`: which weekday?) takes the one that most of the data has.
+Times are int64 microseconds since 1970; a step is an int64 that counts periods on the grid. A frequency without
+a phase (`"W"`: which weekday?) takes the one that most of the data has.
 """
 
 import re
@@ -78,7 +78,7 @@ class Frequency:
         """The frequency of sorted, distinct times."""
         gaps = np.diff(times)
         if gaps.size == 0:
-            raise DataError("one date does not tell the frequency", "say it: Schema(freq='D'), 'W', 'h', 'MS' …")
+            raise DataError("one date does not show the frequency", "give it: Schema(freq='D'), 'W', 'h', 'MS' …")
         sizes, counts = np.unique(gaps, return_counts=True)
         common = sizes[counts >= 0.05 * gaps.size]
         if common.size == 0:  # no difference is common: irregular
@@ -199,8 +199,8 @@ def _count(number: int) -> str:
 
 
 def _most_common(values: np.ndarray, counts: np.ndarray) -> int:
-    found, index = np.unique(values, return_inverse=True)
-    return int(found[np.bincount(index, counts).argmax()])
+    distinct, index = np.unique(values, return_inverse=True)
+    return int(distinct[np.bincount(index, counts).argmax()])
 
 
 def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -215,5 +215,5 @@ def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def _unknown(text: str) -> ConfigError:
     return ConfigError(
         f"frequency {text!r} is not known; use s, min, h, D, B, W, M, Q or Y, with a count ('15min'), "
-        "start or end ('MS', 'ME'), a weekday ('W-WED') or a month ('QS-FEB'); with a count the dates tell the weekday"
+        "start or end ('MS', 'ME'), a weekday ('W-WED') or a month ('QS-FEB'); with a count the dates show the weekday"
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,9 @@ from mqcast.data.axis import TimeAxis
 from mqcast.data.frequency import show_time
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source
+from mqcast.data.source import FrameLike, Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.data.writer import Allocate, Contents, Encoding, Homes, Vocabularies, Writer
+from mqcast.data.writer import Allocate, ColumnSources, Contents, Encoding, Vocabularies, Writer
 from mqcast.errors import (
     ColumnTypeError,
     EmptyFrameError,
@@ -37,10 +37,10 @@ MOST_TIMES = 2_000_000
 
 
 def read_frame(
-    frame: Any,
+    frame: FrameLike,
     schema: Schema,
-    static: Any = None,
-    events: Any = None,
+    static: FrameLike | None = None,
+    events: FrameLike | None = None,
     *,
     allocate: Allocate,
     like: Encoding | None = None,
@@ -57,43 +57,44 @@ def read_frame(
     }
     if source.num_rows == 0:
         raise EmptyFrameError(f"{source.what} has no row", "give at least one row a series")
-    homes = _find_columns(source, schema, side)
+    column_sources = _find_columns(source, schema, side)
     _check_keys(schema, source, side)
-    types = {name: homes[name].type_of(name) for name in schema.covariates()}
+    types = {name: column_sources[name].type_of(name) for name in schema.covariates()}
     types |= {schema.id: pa.string()}
     schema = (like.schema if like else schema).resolved(types)
-    scan = _scan(source, schema, homes)
+    scan = _scan(source, schema, column_sources)
     if like is None:
         zone = getattr(source.type_of(schema.time), "tz", None)
         axis = TimeAxis.of(schema.freq, zone, *scan.times)
         encoding = Encoding(schema.replace(freq=str(axis.frequency)), axis, scan.vocabularies())
-        is_told = schema.freq is not None
+        is_inferred = schema.freq is None
     else:
-        encoding, is_told = like, True
+        encoding, is_inferred = like, False
         _warn_of_unseen(scan.counts, like)
-    writer = Writer(source, side, homes, encoding, scan.ids, allocate, is_new=like is None)
+    writer = Writer(source, side, column_sources, encoding, scan.ids, allocate, is_new=like is None)
     columns = writer.frame_columns
     in_order = source.batches(columns) if scan.is_sorted else source.sorted_batches(columns, schema.id, schema.time)
     for rows in ordered_map(writer.check, (batch for batch in in_order if batch.num_rows)):
         writer.add(rows)
         if on_progress:
             on_progress(writer.row, source.num_rows)
-    return writer.finish(is_frequency_told=is_told)
+    return writer.finish(is_frequency_inferred=is_inferred)
 
 
-def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]) -> Homes:
+def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]) -> ColumnSources:
     """Which source holds each column: the frame, or the side table of its role."""
-    homes: Homes = {}
+    column_sources: ColumnSources = {}
     for role, name in schema.roles():
         table = side.get(role)
-        if name in homes:  # the id as a static category
+        if name in column_sources:  # the id as a static category
             continue
         if table is not None and (role == "events" or name in table.names):
-            homes[name] = table
+            column_sources[name] = table
         else:
-            homes[name] = source
-        if name not in homes[name].names:
-            places = [homes[name]] + ([table] if table is not None and table is not homes[name] else [])
+            column_sources[name] = source
+        if name not in column_sources[name].names:
+            expected = column_sources[name]
+            places = [expected] + ([table] if table is not None and table is not expected else [])
             _refuse_missing(role, name, places)
     for role, key in (("static", schema.id), ("events", schema.time)):
         if (table := side[role]) is None:
@@ -103,7 +104,7 @@ def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]
         if not getattr(schema, role):
             others = _some([name for name in table.names if name != key])
             raise SchemaError(f"the schema uses no column of the {role} table; name some of {others} in {role}=")
-    return homes
+    return column_sources
 
 
 def _refuse_missing(role: str, name: str, places: list[Source]) -> NoReturn:
@@ -172,12 +173,12 @@ class _Scan:
     is_sorted: bool
 
     def vocabularies(self) -> Vocabularies:
-        return {name: tuple(sorted(found, key=str.encode)) for name, found in self.counts.items()}
+        return {name: tuple(sorted(counted, key=str.encode)) for name, counted in self.counts.items()}
 
 
-def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
+def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Scan:
     categories = [name for name, kind in schema.kinds.items() if kind == "category"]
-    names = [name for name in categories if homes[name] is source and name != schema.id]
+    names = [name for name in categories if column_sources[name] is source and name != schema.id]
     counts: dict[str, Counter[str]] = {name: Counter() for name in categories}
     ids: set[str] = set()
     times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -197,7 +198,7 @@ def _scan(source: Source, schema: Schema, homes: Homes) -> _Scan:
         row += look.num_rows
     for name in set(categories) - {*names, schema.id}:
         key = [schema.id] if name in schema.static else []
-        for batch in homes[name].batches([name, *key]):
+        for batch in column_sources[name].batches([name, *key]):
             rows = [text in ids for text in as_text(batch.column(schema.id))] if key else None
             counts[name].update(_count(batch.column(name).filter(rows) if rows else batch.column(name)))
     if schema.id in categories:
@@ -225,11 +226,14 @@ def _look(schema: Schema, names: list[str], batch: pa.RecordBatch) -> _Look:
     if (missing := _missing_key(schema, batch, codes, texts)) is not None:
         return _Look(batch.num_rows, missing)
     times = as_microseconds(batch.column(schema.time))
-    found = batch.column(schema.time).value_counts()
+    time_counts = batch.column(schema.time).value_counts()
     return _Look(
         num_rows=batch.num_rows,
         ids={texts[code] for code in np.flatnonzero(np.bincount(codes, minlength=len(texts)))},
-        times=(as_microseconds(found.field("values")), found.field("counts").to_numpy(zero_copy_only=False)),
+        times=(
+            as_microseconds(time_counts.field("values")),
+            time_counts.field("counts").to_numpy(zero_copy_only=False),
+        ),
         is_sorted=_is_sorted(codes, texts, times),
         first=(texts[codes[0]].encode(), int(times[0])),
         last=(texts[codes[-1]].encode(), int(times[-1])),
@@ -270,9 +274,9 @@ def _missing_key(
 
 def _count(column: pa.Array) -> dict[str, int]:
     codes, distinct = as_codes(column)
-    found = np.bincount(codes[codes >= 0], minlength=len(distinct))
+    numbers = np.bincount(codes[codes >= 0], minlength=len(distinct))
     counts: Counter[str] = Counter()
-    for text, number in zip(as_text(distinct), found, strict=True):
+    for text, number in zip(as_text(distinct), numbers, strict=True):
         if text is not None and number > 0:
             counts[text] += int(number)
     return counts
@@ -281,9 +285,9 @@ def _count(column: pa.Array) -> dict[str, int]:
 def _warn_of_unseen(counts: dict[str, Counter[str]], like: Encoding) -> None:
     """One warning that counts the categories which training did not see."""
     unseen = []
-    for name, found in counts.items():
-        if new := sorted(set(found) - set(like.vocabularies[name])):
-            number = sum(found[text] for text in new)
+    for name, counted in counts.items():
+        if new := sorted(set(counted) - set(like.vocabularies[name])):
+            number = sum(counted[text] for text in new)
             unseen.append(f"{name!r}: {len(new)} new in {number} rows ({', '.join(map(repr, new[:3]))})")
     if unseen:
         text = f"categories that training did not see are read as unknown: {'; '.join(unseen)}"

@@ -1,4 +1,5 @@
 """What a panel's arrays mean: roles, kinds, categories, frequency, holidays. Frames of one layout feed one network."""
+# pyright: strict
 
 import hashlib
 import json
@@ -22,7 +23,7 @@ class Layout:
 
     @property
     def description(self) -> dict[str, Any]:
-        """All of it, as JSON can say it."""
+        """All of it, as values for JSON."""
         encoding = self.encoding
         return {
             "schema": encoding.schema.model_dump(mode="json"),
@@ -33,11 +34,11 @@ class Layout:
         }
 
     @classmethod
-    def from_description(cls, said: dict[str, Any]) -> Self:
-        axis = TimeAxis(Frequency(**said["frequency"]), said["zone"])
-        vocabularies = {name: tuple(values) for name, values in said["vocabularies"].items()}
-        holidays = tuple((region, name) for region, name in said["holidays"])
-        return cls(Encoding(Schema(**said["schema"]), axis, vocabularies), holidays)
+    def from_description(cls, description: dict[str, Any]) -> Self:
+        axis = TimeAxis(Frequency(**description["frequency"]), description["zone"])
+        vocabularies = {name: tuple(values) for name, values in description["vocabularies"].items()}
+        holidays = tuple((region, name) for region, name in description["holidays"])
+        return cls(Encoding(Schema(**description["schema"]), axis, vocabularies), holidays)
 
     @property
     def signature(self) -> str:

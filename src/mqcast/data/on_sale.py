@@ -1,4 +1,4 @@
-"""The target as it is learnt from: zeros that say that a series was not on sale are told from those that are demand."""
+"""The target as it is learnt from: zeros of series that were not on sale are separated from zeros of demand."""
 
 from functools import cached_property
 
@@ -12,7 +12,7 @@ MOST_SERIES = 2_000  # looked at to say what was made of zeros
 
 
 class TargetReader:
-    """The target as it is learnt from: NaN also where a zero says that a series was not on sale.
+    """The target as it is learnt from: NaN also where a zero means that a series was not on sale.
 
     One that has no logarithm, which training never saw, is read as none sold.
     """
@@ -22,7 +22,7 @@ class TargetReader:
         self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
 
     def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
-        """The target in some rows, in float64; `series` says whose they are."""
+        """The target in some rows, in float64; `series` is the number of each row's series."""
         y = self.panel.target[rows].astype(np.float64)
         y = np.where(y <= -1, 0.0, y) if self.log1p else y
         if self.zeros == "missing":
@@ -51,16 +51,16 @@ class TargetReader:
 
 def first_sales(panel: Panel) -> np.ndarray:
     """Each series' first row with a sale; the row after its last where it has none."""
-    found = np.empty(panel.num_series, np.int64)
+    first_rows = np.empty(panel.num_series, np.int64)
     for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
         rows = np.where(panel.target[a:b] > 0, np.arange(a, b), panel.num_rows)
-        found[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
-    return np.minimum(found, panel.offsets[1:])
+        first_rows[first:stop] = np.minimum.reduceat(rows, panel.offsets[first:stop] - a)
+    return np.minimum(first_rows, panel.offsets[1:])
 
 
 def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = None) -> str:
-    """What was made of zeros up to a time, for people; nothing where there is nothing to say."""
+    """How zeros up to a time were read, in a sentence for the log; empty if all are demand."""
     if config.zeros != "told_apart":
         return ""
     target, ends = TargetReader(panel, config), panel.row_ends(until)

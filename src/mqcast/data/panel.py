@@ -17,6 +17,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.ingest import read_frame
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
+from mqcast.data.source import FrameLike
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
 from mqcast.data.structure import check_structure, check_values, texts
 from mqcast.data.writer import Allocate, Contents
@@ -56,10 +57,10 @@ class Panel:
     @classmethod
     def from_frame(
         cls,
-        frame: Any,
+        frame: FrameLike,
         schema: Schema | Mapping[str, Any] | None = None,
-        static: Any = None,
-        events: Any = None,
+        static: FrameLike | None = None,
+        events: FrameLike | None = None,
         *,
         like: "Panel | Layout | None" = None,
     ) -> Self:
@@ -71,7 +72,16 @@ class Panel:
         return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
 
     @classmethod
-    def _read(cls, frame, schema, static, events, like: "Panel | Layout | None", allocate, on_progress=None) -> Self:
+    def _read(
+        cls,
+        frame: FrameLike,
+        schema: Schema | Mapping[str, Any] | None,
+        static: FrameLike | None,
+        events: FrameLike | None,
+        like: "Panel | Layout | None",
+        allocate: Allocate,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
         if like is not None and schema is not None:
             raise ConfigError("give a schema or a panel to be like, not both")
         if like is not None and not isinstance(like, Panel | Layout):
@@ -84,8 +94,8 @@ class Panel:
         _write_ids(contents, allocate)
         if layout is None:
             first, last = cls(Layout(contents.encoding, ()), contents.arrays).span
-            found = occurring_holidays(contents.encoding.schema, contents.encoding.axis, first, last)
-            layout = Layout(contents.encoding, found)
+            holidays = occurring_holidays(contents.encoding.schema, contents.encoding.axis, first, last)
+            layout = Layout(contents.encoding, holidays)
         return cls(layout, contents.arrays)
 
     @classmethod
@@ -159,7 +169,7 @@ class Panel:
         """The series' names, in the order of the panel."""
         try:
             return texts(self.arrays["id_offsets"], self.arrays["id_bytes"])
-        except ValueError as error:  # of a mapped file that nobody has verified yet
+        except ValueError as error:  # of a mapped file that has not been verified
             raise ArtifactError(f"the panel's names are damaged ({error}); see Panel.verify()") from None
 
     @cached_property
@@ -304,16 +314,16 @@ class Panel:
         number, category = self.arrays["event_number"], self.arrays["event_category"]
         if keys.size == 0:
             return np.zeros((*times.shape, number.shape[1])), np.zeros((*times.shape, category.shape[1]), int)
-        found = np.minimum(np.searchsorted(keys, times), keys.size - 1)
-        exists = (keys[found] == times)[..., None]
-        return np.where(exists, number[found], 0), np.where(exists, category[found], 0)
+        rows = np.minimum(np.searchsorted(keys, times), keys.size - 1)
+        exists = (keys[rows] == times)[..., None]
+        return np.where(exists, number[rows], 0), np.where(exists, category[rows], 0)
 
     # -- what a forecast needs ----------------------------------------------------------------------------------------
 
     def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
         """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation).
 
-        `series` says whose cutoffs they are; None: everyone's.
+        `series` are the series of the cutoffs; None: all.
         """
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give at least 1")
@@ -352,8 +362,8 @@ class Panel:
     def warn_of_event_reach(self, last: int) -> None:
         """Say once that the event table ends before a time that a position encoding looks at."""
         keys = self.arrays["event_times"]
-        if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_reach_said"):
-            self.__dict__["_reach_said"] = True
+        if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_warned_of_reach"):
+            self.__dict__["_warned_of_reach"] = True
             warnings.warn(
                 f"the event table ends at {show_time(int(keys[-1]))}; no event is assumed up to {show_time(last)}",
                 EventReachWarning,
@@ -362,11 +372,11 @@ class Panel:
 
 
 def pack(
-    frame: Any,
+    frame: FrameLike,
     path: str | Path,
     schema: Schema | Mapping[str, Any] | None = None,
-    static: Any = None,
-    events: Any = None,
+    static: FrameLike | None = None,
+    events: FrameLike | None = None,
     *,
     like: Panel | Layout | None = None,
     on_progress: Callable[[int, int], None] | None = None,

@@ -1,4 +1,5 @@
 """Work on a stream of items by threads, in order and with bounded memory."""
+# pyright: strict
 
 import contextlib
 import os

@@ -73,10 +73,10 @@ def _rows(frame: Any, schema: Schema) -> pl.DataFrame:
     source = open_source(frame)
     wanted = [schema.id, schema.time, *schema.past, *schema.known]
     wanted += [schema.observed] if schema.observed else []
-    found = _read(frame, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
+    rows = _read(frame, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
     if schema.target not in source.names:
-        found = found.with_columns(pl.lit(None, pl.Float64).alias(schema.target))
-    return found
+        rows = rows.with_columns(pl.lit(None, pl.Float64).alias(schema.target))
+    return rows
 
 
 def _table(given: Any, columns: list[str], schema: Schema, what: str) -> pl.DataFrame | None:
@@ -141,13 +141,13 @@ def _drawn(rows: pl.DataFrame, keys: list[str], columns: list[str]) -> pl.DataFr
 
 def _first_of(tables: list[pl.DataFrame | None], key: str) -> pl.DataFrame | None:
     """For each key the row of the first table that has it."""
-    found: pl.DataFrame | None = None
+    filled: pl.DataFrame | None = None
     for table in tables:
         if table is None:
             continue
-        if found is None:
-            found = table
+        if filled is None:
+            filled = table
         else:
-            missing = table.join(found, on=key, how="anti")
-            found = pl.concat([found, missing.select(found.columns)], how="vertical_relaxed")
-    return found
+            missing = table.join(filled, on=key, how="anti")
+            filled = pl.concat([filled, missing.select(filled.columns)], how="vertical_relaxed")
+    return filled

@@ -1,7 +1,8 @@
 """The recent level of one series, row by row, and what each row adds to it; a row depends on no later one.
 
-Zeros that say nothing of demand are told from those that do. A zero before the first sale: the series was not on sale
-yet. A zero where a series sells by the dozen: it was closed or out of the range; it moves neither level nor spread.
+Zeros that say nothing about demand are separated from those that do. A zero before the first sale: the series was not
+on sale yet. A zero where a series sells by the dozen: it was closed or out of the range; it moves neither level nor
+spread.
 """
 
 from dataclasses import dataclass

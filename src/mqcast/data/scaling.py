@@ -125,8 +125,8 @@ class BoundScaler:
         if scaler.config.by in ("global", "none"):
             shape = self.panel.num_series
             return np.full(shape, scaler.default_loc), np.full(shape, scaler.default_scale)
-        found = pc.call_function("index_in", [self.panel.ids], pc.SetLookupOptions(scaler.ids)).fill_null(-1).to_numpy()
-        at = np.append(np.arange(len(scaler.loc)), -1)[found]
+        index = pc.call_function("index_in", [self.panel.ids], pc.SetLookupOptions(scaler.ids)).fill_null(-1).to_numpy()
+        at = np.append(np.arange(len(scaler.loc)), -1)[index]
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
 
     def at(self, series: np.ndarray, start: np.ndarray, width: int, last: np.ndarray | None = None) -> Scales:
@@ -252,15 +252,15 @@ def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
 def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, default_scale: float) -> float:
     """The median over series of the root mean square of their surprises; relative to the size of z, unless it is a
     logarithm."""
-    found, target = [], TargetReader(panel, config)
+    spreads, target = [], TargetReader(panel, config)
     for series in range(0, panel.num_series, -(-panel.num_series // MOST_SERIES)):
         y = target(series, int(ends[series] - panel.offsets[series]))
         surprise = recent_level(y, config).surprise
         if not np.isnan(surprise).all():
             size = np.array(np.nanmean(np.abs(np.log1p(y) if config.log1p else y)))
             spread = positive(np.sqrt(np.nanmean(surprise**2)), size)
-            found.append(float(spread if config.log1p else spread / _size(size, default_scale)))
-    return float(np.median(found)) if found else 1.0
+            spreads.append(float(spread if config.log1p else spread / _size(size, default_scale)))
+    return float(np.median(spreads)) if spreads else 1.0
 
 
 def _typical_largest(panel: Panel, ends: np.ndarray) -> float:

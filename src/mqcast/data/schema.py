@@ -36,13 +36,13 @@ class Schema(Settings):
     target: str = Field(default="y", description="what is forecast")
     id: str = Field(default="unique_id", description="which series a row belongs to")
     time: str = Field(default="ds", description="the row's date")
-    freq: str | None = Field(default=None, description="'h', 'D', 'W-SUN', 'MS' …; None: told from the dates")
+    freq: str | None = Field(default=None, description="'h', 'D', 'W-SUN', 'MS' …; None: inferred from the dates")
     static: Names = Field(default=(), description="one value a series; the id may be one of them")
     past: Names = Field(default=(), description="observed up to the creation time, unknown after it")
     known: Names = Field(default=(), description="per series, known as far ahead as the horizon: promotions, prices")
     events: Names = Field(default=(), description="the same for all series at a date: holidays, campaigns")
     observed: str | None = Field(default=None, description="flag: False where demand was not observed (stock-out)")
-    kinds: dict[str, Kind] = Field(default={}, description="a column's kind, where its type does not tell it")
+    kinds: dict[str, Kind] = Field(default={}, description="a column's kind, where its type does not show it")
     time_grid: Literal["calendar", "rows"] = Field(
         default="calendar", description="'rows': consecutive rows are consecutive steps (trading days)"
     )
@@ -55,13 +55,13 @@ class Schema(Settings):
     )
 
     @classmethod
-    def of(cls, schema: Any) -> "Schema":
+    def of(cls, schema: "Schema | Mapping[str, Any] | None") -> "Schema":
         """A schema, however it is given: itself, a dictionary of its arguments, or None for the default names."""
         if isinstance(schema, Schema):
             return schema
-        if schema is not None and not isinstance(schema, Mapping):
+        given: Any = {} if schema is None else schema
+        if not isinstance(given, Mapping):
             raise ConfigError(f"schema is {quoted(schema)}; give a Schema, or a dictionary of its arguments")
-        given = {} if schema is None else dict(schema)
         if strange := [name for name in given if not isinstance(name, str)]:
             raise SchemaError(f"schema has {quoted(strange[0])} for a name; name the arguments of Schema")
         return cls(**given)
@@ -162,17 +162,19 @@ def words_for(kind: pa.DataType) -> str:
     return next((word for word, is_ in words.items() if is_(kind)), str(kind))
 
 
-def _kind(name: str, role: str, type_: pa.DataType, said: Kind | None) -> Kind:
+def _kind(name: str, role: str, type_: pa.DataType, declared: Kind | None) -> Kind:
     if pa.types.is_dictionary(type_) or is_text(type_):
         natural: Kind | None = "category"
     elif pa.types.is_boolean(type_):
         natural = "flag"
     else:
         natural = "number" if is_numeric(type_) else None
-    if natural is None and not (said == "category" and pa.types.is_date(type_)):
+    if natural is None and not (declared == "category" and pa.types.is_date(type_)):
         raise ColumnTypeError(
             f"{role} column {name!r} holds {words_for(type_)}, not numbers, flags or categories; convert it"
         )
-    if said in ("number", "flag") and not is_numeric(type_):
-        raise ColumnTypeError(f"{role} column {name!r} is a {said} but holds {words_for(type_)}; convert it to numbers")
-    return said or natural or "category"
+    if declared in ("number", "flag") and not is_numeric(type_):
+        raise ColumnTypeError(
+            f"{role} column {name!r} is a {declared} but holds {words_for(type_)}; convert it to numbers"
+        )
+    return declared or natural or "category"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+from narwhals.typing import IntoFrame
 
 from mqcast import process
 from mqcast.arguments import path_of
@@ -21,6 +22,7 @@ from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneErr
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # of pandas, polars or Arrow; Parquet
 BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
@@ -49,7 +51,7 @@ class Source(Protocol):
         ...
 
 
-def open_source(frame: Any, what: str = "the frame") -> Source:
+def open_source(frame: FrameLike, what: str = "the frame") -> Source:
     """A source from a pandas, polars or Arrow frame, or from Parquet: a path, a folder, a glob or a list of paths."""
     process.use()
     if isinstance(frame, str | Path):
@@ -120,7 +122,7 @@ class MemorySource:
                     f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one"
                 ) from None
             try:
-                array.validate(full=True)  # a table of Arrow may come from bytes that nobody has looked at
+                array.validate(full=True)  # an Arrow table may come from unchecked bytes
             except pa.ArrowException as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r} is damaged ({_first_line(error)}); make it again"
@@ -167,8 +169,8 @@ class ParquetSource:
         )
 
     def column(self, name: str) -> pa.Array:
-        found = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
-        return found.combine_chunks()
+        column = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
+        return column.combine_chunks()
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         settings = {"batch_size": _batch_rows(len(names)), "batch_readahead": 1, "fragment_readahead": 1}
@@ -187,7 +189,7 @@ class ParquetSource:
         import duckdb
 
         types = [self._data.schema.field(name).type for name in names]
-        plain = [f"c{i}" for i in range(len(names))]  # DuckDB does not tell Price from price
+        plain = [f"c{i}" for i in range(len(names))]  # to DuckDB, Price and price are one name
         schema = pa.schema(list(zip(plain, types, strict=True)))
         rows = pa.RecordBatchReader.from_batches(schema, (b.rename_columns(plain) for b in self.batches(names)))
         key, moment = plain[names.index(id)], plain[names.index(time)]
@@ -248,7 +250,7 @@ def _check_footer(footer: "pq.FileMetaData") -> None:
 
 def _parquet_files(path: str | Path) -> list[Path]:
     place = path_of("path", path)
-    with contextlib.suppress(RuntimeError):  # a home that there is not
+    with contextlib.suppress(RuntimeError):  # there is no home folder
         place = place.expanduser()
     if place.is_dir():
         inside = [file for file in place.rglob("*") if file.suffix in PARQUET_ENDINGS and file.is_file()]
@@ -348,9 +350,11 @@ def _first_line(error: BaseException) -> str:
 
 def _odd_one_out(values: list[Any]) -> str | None:
     """The first value that is text where others are not, or the other way round, and its row."""
-    told = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
-    odd = next(((row, value) for row, value in told if isinstance(value, str) != isinstance(told[0][1], str)), None)
-    return None if odd is None else f"row {odd[0]} holds {quoted(odd[1])}, row {told[0][0]} {quoted(told[0][1])}"
+    present = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
+    odd = next(
+        ((row, value) for row, value in present if isinstance(value, str) != isinstance(present[0][1], str)), None
+    )
+    return None if odd is None else f"row {odd[0]} holds {quoted(odd[1])}, row {present[0][0]} {quoted(present[0][1])}"
 
 
 def _is_missing(value: Any) -> bool:

@@ -7,6 +7,7 @@
 The manifest is the one thing that is replaced; a crash before that leaves the old panel, or none.
 """
 
+import errno
 import math
 import os
 import shutil
@@ -39,7 +40,7 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
         if folder.is_file():
             raise ArtifactError(f"{folder} is a file; name a folder for the panel")
         is_new, data = not folder.exists(), None
-        if not is_new and not (folder / MANIFEST).exists() and _strangers(folder):
+        if not is_new and not (folder / MANIFEST).exists() and _holds_other_files(folder):
             raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
         try:
             folder.mkdir(exist_ok=True)
@@ -56,7 +57,7 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
             raise
 
 
-def _strangers(folder: Path) -> bool:
+def _holds_other_files(folder: Path) -> bool:
     """Is anything in the folder that an interrupted pack would not leave?"""
     return any(not entry.name.startswith("data-") for entry in folder.iterdir())
 
@@ -71,7 +72,11 @@ def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> 
     array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
         with file.open("r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            try:
+                os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that reserve nothing
+                    raise
     return array
 
 
@@ -98,7 +103,7 @@ def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description:
 
 
 def _described(file: Path, array: np.ndarray) -> dict[str, Any]:
-    handle = os.open(file, os.O_RDONLY)
+    handle = ArtifactFolder(file.parent, REMEDY).open_handle(file.name)
     try:
         return {"dtype": array.dtype.str, "shape": list(array.shape)} | entry_of_file(handle)
     finally:
@@ -109,10 +114,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         raise ArtifactError(f"no panel at {folder}: there is no {MANIFEST}; write one with `mqcast pack`")
     files = ArtifactFolder(folder, REMEDY)
-    said = files.read_json(MANIFEST)
-    if said.get("format") != FORMAT:
+    manifest = files.read_json(MANIFEST)
+    if manifest.get("format") != FORMAT:
         raise files.damaged(MANIFEST, "not a panel's manifest")
-    if (version := said.get("version")) != FORMAT_VERSION:
+    if (version := manifest.get("version")) != FORMAT_VERSION:
         raise ArtifactError(
             f"{folder / MANIFEST} has panel format {version!r}, this mqcast reads {FORMAT_VERSION}; pack it again"
         )
@@ -122,7 +127,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 class StoredArrays:
     """A panel's arrays on disk. Small ones are read and checked now; large ones are mapped, and checked on demand.
 
-    Files stay open, so that what is checked later is what was mapped, even if the panel is packed anew meanwhile.
+    Files stay open, so that what is checked later is what was mapped, even if the panel is packed again.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
@@ -168,16 +173,15 @@ class StoredArrays:
         """Map what follows the header; the header itself is not parsed, for the manifest says what is in the file."""
         dtype, shape, size = _shape_of(entry)
         handle = self.handles[file] = self.files.open_handle(file)
-        if (found := os.fstat(handle).st_size) != entry["size"]:
-            raise self.files.damaged(file, f"{found:,} bytes, not {entry['size']:,}")
+        if (size_now := os.fstat(handle).st_size) != entry["size"]:
+            raise self.files.damaged(file, f"{size_now:,} bytes, not {entry['size']:,}")
         if size == 0:
             return np.empty(shape, dtype)
         with os.fdopen(os.dup(handle), "rb") as opened:
             return np.memmap(opened, dtype, "r", entry["size"] - size, shape)
 
-    def _compare(self, file: str, found: dict[str, Any]) -> None:
-        said = {name: self.entries[file][name] for name in found}
-        if found != said:
+    def _compare(self, file: str, entry: dict[str, Any]) -> None:
+        if entry != {name: self.entries[file][name] for name in entry}:
             raise self.files.damaged(file, "its bytes are not those that were packed")
 
 

@@ -84,9 +84,9 @@ def texts(offsets: np.ndarray, text: np.ndarray) -> pa.LargeStringArray:
         raise ValueError("offsets and bytes of names have other types")
     _check_offsets("offsets of names", offsets, text.size, 0)
     buffers = (pa.py_buffer(np.ascontiguousarray(part)) for part in (offsets, text))
-    found = pa.LargeStringArray.from_buffers(offsets.size - 1, *buffers)
-    found.validate(full=True)  # also that it is UTF-8
-    return found
+    names = pa.LargeStringArray.from_buffers(offsets.size - 1, *buffers)
+    names.validate(full=True)  # also that it is UTF-8
+    return names
 
 
 def check_scalers(arrays: Mapping[str, np.ndarray], encoding: Encoding) -> None:
@@ -123,13 +123,13 @@ def _check_blocks(schema: Schema, arrays: Mapping[str, np.ndarray], lengths: dic
     for role, block in ROLES.items():
         numbers, codes = schema.numbers(role), schema.categories(role)
         _require(arrays, f"{block}_number", (lengths[role], len(numbers)), np.float32)
-        found = arrays[f"{block}_category"]
-        if found.shape != (lengths[role], len(codes)) or found.dtype.kind not in "iu":
-            raise ValueError(f"{block}_category is {found.dtype}{found.shape}, for {len(codes)} columns")
+        array = arrays[f"{block}_category"]
+        if array.shape != (lengths[role], len(codes)) or array.dtype.kind not in "iu":
+            raise ValueError(f"{block}_category is {array.dtype}{array.shape}, for {len(codes)} columns")
 
 
-def _check_offsets(name: str, offsets: np.ndarray, end: int, least: int) -> None:
-    if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1] + least).any():
+def _check_offsets(name: str, offsets: np.ndarray, end: int, min_length: int) -> None:
+    if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1] + min_length).any():
         raise ValueError(f"{name} do not rise from 0 to {end}")
 
 

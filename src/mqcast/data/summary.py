@@ -1,4 +1,4 @@
-"""What a panel holds, for people."""
+"""What a panel holds, as the command line shows it."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from mqcast.data.schema import ROLES
 
 @dataclass(frozen=True)
 class Summary:
-    """What a panel holds, for people."""
+    """What a panel holds, as the command line shows it."""
 
     num_series: int
     num_rows: int
@@ -53,13 +53,13 @@ def summarise(panel: Panel) -> Summary:
 def _columns(panel: Panel) -> dict[str, list[str]]:
     """Covariates by role, each with its kind; and what the calendar adds."""
     schema = panel.schema
-    found = {
+    columns = {
         role: [
             f"{name} ({len(panel.vocabularies[name])} values)" if schema.kinds[name] == "category" else name
             for name in getattr(schema, role)
         ]
         for role in ROLES
     }
-    found["calendar"] = list(panel.calendar.features)
-    found["holidays"] = [f"{region}: {name}" for region, name in panel.holidays]
-    return {role: names for role, names in found.items() if names}
+    columns["calendar"] = list(panel.calendar.features)
+    columns["holidays"] = [f"{region}: {name}" for region, name in panel.holidays]
+    return {role: names for role, names in columns.items() if names}

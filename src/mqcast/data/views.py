@@ -17,7 +17,7 @@ CHUNK_ROWS = 2**20
 
 
 class RowsView:
-    """Some rows of an array, numbered anew, and perhaps with other codes; it is indexed like an array."""
+    """Some rows of an array, renumbered, and perhaps with other codes; it is indexed like an array."""
 
     def __init__(self, array: Any, pieces: "Pieces | None" = None, codes: list[np.ndarray] | None = None):
         self.array, self.pieces, self.codes = array, pieces, codes
@@ -30,11 +30,11 @@ class RowsView:
     def __getitem__(self, index: Any) -> np.ndarray:
         if isinstance(index, tuple):
             return self[index[0]][..., index[1]]
-        found = self.array[index if self.pieces is None else self.pieces.rows(index)]
+        values = self.array[index if self.pieces is None else self.pieces.rows(index)]
         if self.codes is None:
-            return found
-        columns = [codes[found[..., i]] for i, codes in enumerate(self.codes)]
-        return np.stack(columns, axis=-1) if columns else found.astype(np.int64)
+            return values
+        columns = [codes[values[..., i]] for i, codes in enumerate(self.codes)]
+        return np.stack(columns, axis=-1) if columns else values.astype(np.int64)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self[:], dtype)
@@ -86,7 +86,7 @@ def known_at(panel: Panel, time: int, layout: Layout | None = None) -> Panel:
             arrays[name] = array[: int(np.searchsorted(panel.arrays["event_times"], time, side="right"))]
     arrays["last_observed"] = _last_observed(panel, begun, pieces.offsets, arrays)
     view = Panel(panel.layout, arrays, panel.stored)
-    view.__dict__["_reach_said"] = True  # that events end here is meant
+    view.__dict__["_warned_of_reach"] = True  # that events end here is meant
     return read_as(view, layout or _layout_of(view))
 
 
@@ -102,7 +102,7 @@ def read_as(panel: Panel, layout: Layout) -> Panel:
             codes = [_codes(panel.vocabularies[name], layout.encoding.vocabularies[name]) for name in names]
             arrays[f"{block}_category"] = cast(np.ndarray, RowsView(arrays[f"{block}_category"], None, codes))
     view = Panel(layout, arrays, panel.stored)
-    view.__dict__.update({name: panel.__dict__[name] for name in ("_reach_said",) if name in panel.__dict__})
+    view.__dict__.update({name: panel.__dict__[name] for name in ("_warned_of_reach",) if name in panel.__dict__})
     return view
 
 

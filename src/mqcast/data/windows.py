@@ -1,7 +1,7 @@
-"""Creation times, time splits, and the pure function (seed, epoch, step) → windows.
+"""Creation times, spans of them, and the pure function (seed, epoch, step) → windows.
 
 A window holds `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
-windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted anew
+windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted
 each epoch, so that every (series, creation time) is a training trajectory exactly once an epoch.
 """
 
@@ -18,7 +18,6 @@ from mqcast.errors import ConfigError, DataError, quoted
 from mqcast.settings import WindowConfig
 
 NUM_EPOCHS_AT_MOST = 2**31  # a random stream of its own, beside those of the epochs
-NEVER, ALWAYS = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 
 
 def as_time(value: Any, axis: TimeAxis) -> int:
@@ -42,33 +41,14 @@ def as_time(value: Any, axis: TimeAxis) -> int:
 
 @dataclass(frozen=True)
 class Span:
-    """Creation times from `first` to `last`, with targets not after `until`; times, None: unbounded."""
+    """Creation times from `first` to `last`, with targets not after `until`; times, None: unbounded.
+
+    Context may reach back before the span.
+    """
 
     first: int | None = None
     last: int | None = None
     until: int | None = None
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Three spans that share no target date; context may reach back before a span."""
-
-    train: Span
-    valid: Span
-    test: Span
-
-    @classmethod
-    def by_date(cls, panel: Panel, train_until: Any, valid_until: Any, test_until: Any = None) -> "Splits":
-        """Split at the last target dates of training, validation and test (None: the panel's end)."""
-        axis = panel.axis
-        train, valid = as_time(train_until, axis), as_time(valid_until, axis)
-        test = panel.span[1] if test_until is None else as_time(test_until, axis)
-        if not panel.span[0] <= train < valid <= test:
-            raise ConfigError(
-                f"the splits end at {train_until}, {valid_until} and {test_until or 'the end'}, which is not an order "
-                "inside the panel; give dates that follow each other"
-            )
-        return cls(Span(None, train, train), Span(train, valid, valid), Span(valid, test, test))
 
 
 @dataclass(frozen=True)
@@ -198,7 +178,7 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class _Order:
-    """An epoch's windows in their order: whose, which cell of the lattice, and where each batch begins."""
+    """An epoch's windows in their order: the series, which cell of the lattice, and where each batch begins."""
 
     owner: np.ndarray
     cell: np.ndarray

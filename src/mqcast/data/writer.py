@@ -35,7 +35,7 @@ from mqcast.errors import (
 )
 
 Allocate = Callable[[str, tuple[int, ...], Any], np.ndarray]
-Homes = dict[str, Source]
+ColumnSources = dict[str, Source]
 Vocabularies = Mapping[str, tuple[str, ...]]
 NEVER = np.iinfo(np.int64).min
 LEAST_FILLED = 0.25
@@ -76,14 +76,14 @@ class Writer:
         self,
         source: Source,
         side: dict[str, Source | None],
-        homes: Homes,
+        column_sources: ColumnSources,
         encoding: Encoding,
         ids: list[str],
         allocate: Allocate,
         *,
         is_new: bool,
     ):
-        self.source, self.side, self.homes, self.encoding = source, side, homes, encoding
+        self.source, self.side, self.column_sources, self.encoding = source, side, column_sources, encoding
         self.schema, self.axis, self.vocabularies = encoding.schema, encoding.axis, encoding.vocabularies
         self.ids, self.allocate, self.is_new = ids, allocate, is_new
         self.codes_of = {name: {text: i + 1 for i, text in enumerate(v)} for name, v in self.vocabularies.items()}
@@ -92,14 +92,14 @@ class Writer:
         self.last_row = (-1, 0)  # series and time of the newest row
         self.last_time = NEVER
         self.first_row = np.full(len(ids), -1, np.int64)
-        self.static = [name for name in self.schema.static if homes[name] is source and name != self.schema.id]
+        self.static = [name for name in self.schema.static if column_sources[name] is source and name != self.schema.id]
         self.events_in_frame = self.schema.events if side["events"] is None else ()
         self.events = _Events(self.schema)
         self.arrays = self._allocated(source.num_rows, len(ids))
 
     @property
     def frame_columns(self) -> list[str]:
-        return list(dict.fromkeys(name for _, name in self.schema.roles() if self.homes[name] is self.source))
+        return list(dict.fromkeys(name for _, name in self.schema.roles() if self.column_sources[name] is self.source))
 
     def _allocated(self, num_rows: int, num_series: int) -> dict[str, np.ndarray]:
         by_rows = self.schema.time_grid == "rows"
@@ -236,11 +236,11 @@ class Writer:
             return self.arrays[f"{role}_category"][:, self.schema.categories(role).index(name)]
         return self.arrays[f"{role}_number"][:, self.schema.numbers(role).index(name)]
 
-    def finish(self, *, is_frequency_told: bool) -> Contents:
+    def finish(self, *, is_frequency_inferred: bool) -> Contents:
         assert self.row == len(self.arrays["target"]), "the source changed while it was read"
         offsets = self.arrays["offsets"] = self.allocate("offsets", (len(self.ids) + 1,), np.int64)
         offsets[:] = np.append(self.first_row, self.row)
-        if not is_frequency_told:
+        if is_frequency_inferred:
             self._check_frequency()
         self._check_observed()
         if self.schema.id in self.schema.static:
@@ -255,7 +255,7 @@ class Writer:
         return Contents(self.encoding, self.ids, self.arrays)
 
     def _check_frequency(self) -> None:
-        """A frequency told from the dates must leave no panel that is mostly gaps."""
+        """A frequency inferred from the dates must not leave a panel that is mostly gaps."""
         if "steps" not in self.arrays:
             return
         num_steps = int(self.arrays["steps"][self.arrays["offsets"][1:] - 1].astype(np.int64).sum()) + len(self.ids)
@@ -280,7 +280,7 @@ class Writer:
         last[never] = self.arrays["first_step"][never] - 1
 
     def _read_static(self, table: Source) -> None:
-        names = [name for name in self.schema.static if self.homes[name] is table]
+        names = [name for name in self.schema.static if self.column_sources[name] is table]
         seen = np.zeros(len(self.ids), bool)
         for batch in table.batches([self.schema.id, *names]):
             texts = as_text(batch.column(self.schema.id))

@@ -189,4 +189,4 @@ class Quantiles:
     def crossing_rate(self, where: Bool[Tensor, "batch horizon fct"] | None = None) -> float:
         """The share of forecasts that crossed before they were rearranged."""
         crossed = self.crossed if where is None else self.crossed[where]
-        return crossed.double().mean().item() if crossed.numel() else 0.0
+        return crossed.cpu().double().mean().item() if crossed.numel() else 0.0

@@ -112,8 +112,9 @@ class Size:
     num_categories: int
 
     def __post_init__(self):
-        for name, least in {"num_items": 1, "num_weeks": 2, "horizon": 1, "num_categories": 1}.items():
-            require(getattr(self, name) >= least, f"{name} is {getattr(self, name)}", f"give at least {least}")
+        for name, lower_bound in {"num_items": 1, "num_weeks": 2, "horizon": 1, "num_categories": 1}.items():
+            value = getattr(self, name)
+            require(value >= lower_bound, f"{name} is {value}", f"give at least {lower_bound}")
 
     @property
     def total_weeks(self) -> int:
