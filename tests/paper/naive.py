@@ -354,7 +354,7 @@ class Codes:
     horizon: int
 
     @classmethod
-    def of(cls, codes: attention.Codes, b: int) -> "Codes":
+    def of(cls, codes: attention.DecoderInputs, b: int) -> "Codes":
         """Series b of the codes of a batch."""
 
         def at(part: Tensor, u: int) -> Vector:
@@ -365,7 +365,7 @@ class Codes:
             h1={t: at(codes.hidden[0], t) for t in range(codes.num_steps)},
             h2=at(codes.hidden[1], 0) if len(codes.hidden) > 1 else np.zeros(0),
             r={u: join(np.zeros(0), *(at(part, u) for part in codes.position)) for u in range(span)},
-            plain={u: join(np.zeros(0), *(at(part, u) for part in codes.plain)) for u in range(span)},
+            plain={u: join(np.zeros(0), *(at(part, u) for part in codes.raw_position)) for u in range(span)},
             begun=codes.begun[b].tolist(),
             horizon=codes.horizon,
         )

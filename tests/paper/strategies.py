@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.nn.attention import Codes
+from mqcast.nn.attention import DecoderInputs
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig
@@ -117,7 +117,7 @@ class Setting:
             num_fcts=time,
         )
 
-    def codes(self, network: Network) -> Codes:
+    def codes(self, network: Network) -> DecoderInputs:
         """Random h_t and r_u, of the network's widths."""
         size, time, span = len(self.starts), self.num_steps, self.num_steps + self.horizon
         hidden, *static = network.encoder.dims
@@ -128,10 +128,10 @@ class Setting:
                 for i, dim in enumerate(network.position.dims)
             )
 
-        return Codes(
+        return DecoderInputs(
             hidden=(self.normal(1, size, time, hidden), *(self.normal(2, size, 1, dim) for dim in static)),
             position=positions(3),
-            plain=positions(5),
+            raw_position=positions(5),
             begun=torch.from_numpy(self.begun[:, :time]),
             horizon=self.horizon,
         )

@@ -61,7 +61,7 @@ def served(network: Network, batch: Batch, num_fcts: int) -> Tensor:
 
 def unserved(network: Network, batch: Batch, num_fcts: int) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "is_served", lambda *_: False)
+        patch.setattr(networks, "use_kernels", lambda *_: False)
         return network(batch, num_fcts)
 
 
