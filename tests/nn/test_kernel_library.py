@@ -70,7 +70,7 @@ def built(source: str) -> Callable[[Path], None]:
 
 
 def of_machine() -> tuple[str, ...]:
-    return build_kernels.OF_MACHINE.get(os.uname().machine, ())
+    return build_kernels.MACHINE_FLAGS.get(os.uname().machine, ())
 
 
 def of_another_machine(folder: Path) -> None:
@@ -207,5 +207,6 @@ def test_a_compiler_that_fails_is_named_with_its_error(another_folder, tmp_path)
 
 
 def test_that_there_is_no_compiler_is_said(another_folder, tmp_path):
-    assert build_kernels.build(tmp_path / "kernels.c", tmp_path, compilers=("no-such-compiler",))
-    assert kernels.status() == "plain PyTorch: mqcast was installed without compiled kernels: no C compiler was found"
+    why = build_kernels.build(tmp_path / "kernels.c", tmp_path, compilers=("no-such-compiler",))
+    assert why == "no C compiler was found; install GCC 11 or newer, or Clang"
+    assert kernels.status() == f"plain PyTorch: mqcast was installed without compiled kernels: {why}"

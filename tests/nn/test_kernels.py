@@ -96,7 +96,7 @@ def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
 def test_the_kernels_compile_without_a_warning(tmp_path):
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
     command = [compiler, "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    command += build_kernels.OF_MACHINE.get(platform.machine(), ())
+    command += build_kernels.MACHINE_FLAGS.get(platform.machine(), ())
     done = subprocess.run([*command, SOURCE, "-o", tmp_path / "k.so"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
