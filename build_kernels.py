@@ -1,7 +1,7 @@
-"""Compiles src/mqcast/nn/kernels.c where there is a C compiler, and writes down what came of it.
+"""Compiles src/mqcast/nn/kernels.c where there is a C compiler (GCC 11 or newer, or Clang), and records the outcome.
 
-`hatch_build.py` does so as mqcast is installed; in a clone, `python build_kernels.py` does it alone. Beside the library
-stands libkernels.json: its size and SHA-256, without which it is not taken, or why there is none.
+`hatch_build.py` calls this when mqcast is installed; in a clone, run `python build_kernels.py`. libkernels.json beside
+the library holds its size and SHA-256, without which it is not loaded, or the reason why there is none.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from pathlib import Path
 SOURCE = Path("src/mqcast/nn/kernels.c")
 LIBRARY, MANIFEST = "libkernels.so", "libkernels.json"
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fPIC", "-shared")
-CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")  # of every address and every sum
+CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")  # checks every address and every sum
 SANITIZED = ("-O1", "-g", "-std=gnu11", "-fPIC", "-shared", *CHECKED)
-OF_MACHINE = {"x86_64": ("-mavx2", "-mfma"), "AMD64": ("-mavx2", "-mfma")}
+MACHINE_FLAGS = {"x86_64": ("-mavx2", "-mfma"), "AMD64": ("-mavx2", "-mfma")}
 LONGEST_REASON = 300  # characters
 
 
 def build(source: Path, folder: Path, flags: Sequence[str] = FLAGS, compilers: Sequence[str] = ()) -> str | None:
-    """Library and manifest into `folder`, by the first compiler that can; None, or why there is no library."""
+    """Write library and manifest into `folder`, by the first compiler that can; None, or why there is no library."""
     part, library, manifest = folder / f"{LIBRARY}.part", folder / LIBRARY, folder / MANIFEST
     library.unlink(missing_ok=True)
     why = _compile(source, part, flags, compilers or (os.environ.get("CC", ""), "cc", "gcc", "clang"))
@@ -41,32 +41,32 @@ def build(source: Path, folder: Path, flags: Sequence[str] = FLAGS, compilers: S
 
 
 def _compile(source: Path, library: Path, flags: Sequence[str], compilers: Sequence[str]) -> str | None:
-    """None once a compiler has made the library, else what each of them said."""
+    """None if a compiler made the library, else the first error of each."""
     if os.name != "posix":
-        return f"the kernels are not made for {platform.system()}"
+        return f"the kernels do not support {platform.system()}"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    every = [*flags, *OF_MACHINE.get(platform.machine(), ()), f'-DDIGEST="{digest}"']
-    failures = {}  # by compiler: cc is often another name of one of the others
+    all_flags = [*flags, *MACHINE_FLAGS.get(platform.machine(), ()), f'-DDIGEST="{digest}"']
+    failures = {}  # by compiler: cc is often an alias of another one
     for words in map(shlex.split, compilers):
-        found = words and shutil.which(words[0])
-        if not found or (compiler := (os.path.realpath(found), *words[1:])) in failures:
+        path = words and shutil.which(words[0])
+        if not path or (compiler := (os.path.realpath(path), *words[1:])) in failures:
             continue
-        command = [*words, *every, str(source), "-o", str(library), "-lm"]
+        command = [*words, *all_flags, str(source), "-o", str(library), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return None
         failures[compiler] = f"{_version(words)} could not compile them: {_first_error(done)}"
-    return "; ".join(failures.values())[:LONGEST_REASON] or "no C compiler was found"
+    return "; ".join(failures.values())[:LONGEST_REASON] or "no C compiler was found; install GCC 11 or newer, or Clang"
 
 
 def _version(compiler: list[str]) -> str:
-    """What a compiler calls itself."""
+    """A compiler's name and version."""
     done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
     return next(iter(done.stdout.splitlines()), " ".join(compiler))
 
 
 def _first_error(done: subprocess.CompletedProcess) -> str:
-    """The first error of a compilation, without the folders of this machine."""
+    """The first error of a compilation, without paths of this machine."""
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     if not lines:
         return f"it ended with code {done.returncode}"
@@ -75,5 +75,5 @@ def _first_error(done: subprocess.CompletedProcess) -> str:
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parent
-    found = build(root / SOURCE, (root / SOURCE).parent)
-    sys.exit(found and f"mqcast has no kernels and decodes by PyTorch: {found}")
+    failure = build(root / SOURCE, (root / SOURCE).parent)
+    sys.exit(failure and f"no compiled kernels; mqcast uses PyTorch instead: {failure}")

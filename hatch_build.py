@@ -1,4 +1,4 @@
-"""As mqcast is installed, its kernels are compiled; where they cannot be, it is installed without them and says why."""
+"""Compiles the kernels when mqcast is installed; where that fails, mqcast is installed without them and says why."""
 
 import sys
 import sysconfig
@@ -19,7 +19,7 @@ class Kernels(BuildHookInterface):
         source = Path(self.root) / SOURCE
         build_data["artifacts"].append(str(SOURCE.with_name(MANIFEST)))
         if why := build(source, source.parent):
-            self.app.display_warning(f"mqcast is installed without its kernels, and decodes by PyTorch: {why}")
+            self.app.display_warning(f"mqcast is installed without compiled kernels and uses PyTorch instead: {why}")
             return
         build_data["artifacts"].append(str(SOURCE.with_name(LIBRARY)))
         build_data["pure_python"] = False

@@ -47,8 +47,8 @@ def config(model: str) -> RunConfig:
 
 def measure(panel: Panel, model: str, way: str, folder: Path) -> dict[str, float]:
     """Microseconds of CPU a trajectory in training, and a forecast in a backtest."""
-    os.environ[kernels.OFF] = WAYS[way]
-    kernels._library.cache_clear()
+    os.environ[kernels.ENV_VAR] = WAYS[way]
+    kernels._kernels.cache_clear()
     assert (kernels.status() == kernels.COMPILED) == (way == "kernels"), kernels.status()
     marks = []
 

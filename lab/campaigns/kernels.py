@@ -47,8 +47,10 @@ def watched(campaign: Campaign, folder: Path, environment: dict[str, str]) -> No
     until = time.monotonic() + 60 * options.minutes
     while following < options.count:
         numbers = map(str, (options.seed, following, options.count))
-        command = [sys.executable, __file__, "--trials", str(folder), *numbers]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        command = [sys.executable, "-m", "lab.campaigns.kernels", "--trials", str(folder), *numbers]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         with process:

@@ -445,10 +445,7 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     def _cutoffs(self, panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
         """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""
-        series = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
-        steps = panel.last_observed[series] - np.array([3 * horizon - 1, 1])
-        steps = np.maximum(steps, panel.first_step[series])
-        dates = [_date(int(panel.times_at(np.array([series]), step[None], 1)[0, 0]), panel) for step in steps]
+        dates = panel.axis.dates(np.array(panel.last_cutoffs(3 * horizon - 1))).to_list()
         start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
         if as_time(start, panel.axis) > as_time(end, panel.axis):
             raise ConfigError(f"the first cutoff, {start}, is after the last, {end}; give earlier ones")

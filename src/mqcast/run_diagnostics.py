@@ -116,13 +116,7 @@ def judged_runs(
 
 def _cutoffs(run: Run, panel: Panel) -> tuple[Any, Any, bool]:
     """First and last cutoff that have an observed target, and whether training saw targets after the first."""
-    series = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
-    ends = int(panel.last_observed[series])
-
-    def time(step: int) -> int:
-        return int(panel.times_at(np.array([series]), np.array([max(step, int(panel.first_step[series]))]), 1)[0, 0])
-
-    last, recent = time(ends - 1), time(ends - 3 * run.config.window.horizon + 1)
+    recent, last = panel.last_cutoffs(3 * run.config.window.horizon - 1)
     if run.facts["panel"] == panel.fingerprint:
         train, valid = training_spans(panel, run.config)
         until = (valid or train).until

@@ -35,10 +35,10 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
         steps_of = {"block": contexts, "local": heads}
         of_context, parts, kept = heads, {"attended": attended}, torch.ones(batch, known, contexts)
         if with_feedback:
-            steps_of |= {"query": heads, "again": contexts}
+            steps_of |= {"query": heads, "feedback_block": contexts}
             of_context = 3 * heads + 2 * contexts
             parts |= {"key_now": r(batch, known, heads), "value_shift": r(contexts), "of_feedback": r(heads, contexts)}
-            parts |= {"again_gain": r(contexts), "again_shift": r(contexts)}
+            parts |= {"feedback_block_gain": r(contexts), "feedback_block_shift": r(contexts)}
         for name, width in steps_of.items():
             parts |= {f"{name}_now": r(batch, known, width), f"{name}_ahead": r(batch, made, width)}
         parts |= {"block_gain": r(contexts), "block_shift": r(contexts), "read": r(batch, known, 3 * heads)}
@@ -49,7 +49,7 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
             "out_shift": r(3),
         }
         kept_feedback = kept if with_feedback else None
-        cells = kernels.Cells(begun[:, -known:], kept, kept_feedback, torch.rand(horizon, 3), wanted, parts)
+        cells = kernels.DecoderCall(begun[:, -known:], kept, kept_feedback, torch.rand(horizon, 3), wanted, parts)
         out = cells.quantiles()
         assert out.isfinite().all()
         out.sum().backward(retain_graph=True)

@@ -210,5 +210,5 @@ def test_rows_as_steps_are_explained_by_their_own_dates():
 
 @pytest.mark.parametrize("model", ["mqcnn", "mqrnn"])
 def test_without_attention_there_is_nothing_to_explain(model):
-    with pytest.raises(ConfigError, match=f"{model} has no attention to explain; fit mqt"):
+    with pytest.raises(ConfigError, match=f"{model} has no attention to explain; fit one of mqt, mqt-nods, mqt-all"):
         sample_network(SMALL.replace(model=model)).explain(sample_batch(4))

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from mqcast.data.batch import Batch
 from mqcast.nn import alignment, attention
-from mqcast.nn.attention import AllContextsAttention, Block, Codes, FeedbackAttention, HorizonAttention
+from mqcast.nn.attention import AllContextsAttention, Block, DecoderInputs, FeedbackAttention, HorizonAttention
 from mqcast.nn.encoder import EncoderAttention
 from mqcast.nn.grid import Grid
 from mqcast.nn.layers import CategoryLinear, Embeddings, FutureLinear, SplitLinear
@@ -67,10 +67,10 @@ class Wanted(nn.Module):
         return self.grid.forecasts(self.module(*inputs))
 
 
-def codes_of(hidden: Tensor, static: Tensor, shared: Tensor, local: Tensor) -> Codes:
+def codes_of(hidden: Tensor, static: Tensor, shared: Tensor, local: Tensor) -> DecoderInputs:
     """Two series of four steps and two horizons, one of which begins at the third."""
     begun = torch.tensor([[True] * 4, [False, False, True, True]])
-    return Codes((hidden, static), (shared, local), (shared, local), begun, horizon=2)
+    return DecoderInputs((hidden, static), (shared, local), (shared, local), begun, horizon=2)
 
 
 def codes_inputs() -> tuple[Tensor, ...]:

@@ -6,17 +6,17 @@ from torch import Tensor
 
 from mqcast.errors import KernelError
 from mqcast.nn import kernels
-from mqcast.nn.arguments import Kind
+from mqcast.nn.arguments import Signature
 
 pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
 SIZES = {"batch": 2, "steps": 20, "made": 12, "wanted": 9, "horizon": 4, "heads": 8, "channels": 16, "lookback": 5}
 SHAPES = {"now": (2, 12, 8), "ahead": (1, 15, 8), "key": (2, 20, 8), "value": (2, 20, 16)}
 
 
-def align() -> Kind:
-    found = kernels._kernels()[0]
-    assert found is not None
-    return found.kinds["Align"]
+def align() -> Signature:
+    loaded = kernels._kernels()[0]
+    assert loaded is not None
+    return loaded.signatures["Align"]
 
 
 def arrays() -> dict[str, Tensor]:
@@ -48,12 +48,12 @@ WRONG_ARRAYS = {
     "double": ("now", lambda x: x.double(), "is of torch.float64"),
     "half": ("now", lambda x: x.half(), "is of torch.float16"),
     "whole numbers": ("begun", lambda x: x.to(torch.uint8), "is of torch.uint8"),
-    "strided": ("key", lambda x: in_a_larger_one(x), "is not one plain run of memory"),
-    "expanded": ("key", lambda x: x[:1].expand(2, -1, -1), "is not one plain run of memory"),
-    "transposed": ("key", lambda x: x.mT.contiguous().mT, "is not one plain run of memory"),
-    "of no device": ("key", lambda x: x.to("meta"), "is not one plain run of memory"),
-    "sparse": ("key", lambda x: x.to_sparse(), "is not one plain run of memory"),
-    "misaligned": ("key", misaligned, "begins at an address that is no multiple of 4"),
+    "strided": ("key", lambda x: in_a_larger_one(x), "is not contiguous CPU memory"),
+    "expanded": ("key", lambda x: x[:1].expand(2, -1, -1), "is not contiguous CPU memory"),
+    "transposed": ("key", lambda x: x.mT.contiguous().mT, "is not contiguous CPU memory"),
+    "of no device": ("key", lambda x: x.to("meta"), "is not contiguous CPU memory"),
+    "sparse": ("key", lambda x: x.to_sparse(), "is not contiguous CPU memory"),
+    "misaligned": ("key", misaligned, "starts at an address that is not a multiple of 4"),
 }
 
 
@@ -92,7 +92,7 @@ def test_an_argument_too_few_or_too_many_is_refused():
         given | {"d_cells": given["cells"]},
         given | {"nrom": given["norm"]},
     ):
-        with pytest.raises(KernelError, match="is missing, or should not be there"):
+        with pytest.raises(KernelError, match="is missing or unexpected"):
             align().arguments("align_forward", {**SIZES, "shared_ahead": 1}, odd)
     with pytest.raises(KernelError, match="takes the sizes batch, steps"):
         align().arguments("align_forward", SIZES, given)
@@ -160,5 +160,5 @@ def test_however_a_tensor_lies_in_memory_its_codes_have_the_same_bits(lay_out):
 
 
 def test_an_empty_batch_is_left_to_pytorch():
-    assert kernels.can_take((torch.zeros(1),))
-    assert not kernels.can_take((torch.zeros(1), torch.zeros(0, 8)))
+    assert kernels.use_kernels(torch.zeros(1))
+    assert not kernels.use_kernels(torch.zeros(1), torch.zeros(0, 8))

@@ -15,7 +15,6 @@ from model_samples import SMALL, WIDE, sample_batch, sample_network
 
 import build_kernels
 from mqcast.nn import kernels, library
-from mqcast.nn.fused import why_not_served
 
 pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
 COMPILER = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
@@ -71,7 +70,7 @@ def built(source: str) -> Callable[[Path], None]:
 
 
 def of_machine() -> tuple[str, ...]:
-    return build_kernels.OF_MACHINE.get(os.uname().machine, ())
+    return build_kernels.MACHINE_FLAGS.get(os.uname().machine, ())
 
 
 def of_another_machine(folder: Path) -> None:
@@ -81,8 +80,13 @@ def of_another_machine(folder: Path) -> None:
 
 
 A_PLACE_ELSEWHERE = SOURCE.replace("A_SIZE(of, name) num name;", "A_SIZE(of, name) num name, not_told_##name;")
-DAMAGED, MANIFEST_DAMAGED = "libkernels.so is damaged", "libkernels.json, which vouches for the kernels, is damaged"
-NO_LAYOUT = "do not fit this version of mqcast: it does not tell its arguments"
+DAMAGED, MANIFEST_DAMAGED = (
+    "libkernels.so is damaged",
+    "libkernels.json, which holds the checksum of the kernels, is damaged",
+)
+NOT_A_FILE = "is not a regular file of a plausible size"
+OTHER_VERSION = "the kernels belong to another version"
+NO_LAYOUT = "do not fit this version of mqcast: it does not describe its arguments"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut in half": (replaced(lambda x: x[: len(x) // 2]), DAMAGED),
     "a page short": (replaced(lambda x: x[:-4096]), DAMAGED),
@@ -90,36 +94,45 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "one byte more": (replaced(lambda x: x + b"\0"), DAMAGED),
     "empty": (replaced(lambda x: b""), DAMAGED),
     "gone": (instead(lambda path: None), "libkernels.so cannot be read (No such file or directory)"),
-    "a pipe": (instead(os.mkfifo), "libkernels.so is not a file that was built"),
-    "a folder": (instead(Path.mkdir), "libkernels.so is not a file that was built"),
-    "a link out of the package": (instead(moved_out), "libkernels.so is a link that leads out of the package"),
+    "a pipe": (instead(os.mkfifo), f"libkernels.so {NOT_A_FILE}"),
+    "a folder": (instead(Path.mkdir), f"libkernels.so {NOT_A_FILE}"),
+    "a link out of the package": (instead(moved_out), "libkernels.so is a link to outside the package"),
     "a link to itself": (instead(lambda path: path.symlink_to(path)), "libkernels.so cannot be read"),
-    "too large": (lambda folder: os.truncate(folder / library.LIBRARY, 2**40), "is not a file that was built"),
-    "manifest gone": (instead(lambda path: None, library.MANIFEST), "installed without its kernels"),
+    "too large": (
+        lambda folder: os.truncate(folder / library.LIBRARY, 2**40),
+        "is not a regular file of a plausible size",
+    ),
+    "manifest gone": (instead(lambda path: None, library.MANIFEST), "installed without compiled kernels"),
     "manifest empty": (replaced(lambda x: b"", library.MANIFEST), MANIFEST_DAMAGED),
     "manifest a list": (replaced(lambda x: b"[]", library.MANIFEST), MANIFEST_DAMAGED),
     "manifest a number": (replaced(lambda x: b"7", library.MANIFEST), MANIFEST_DAMAGED),
     "manifest half": (replaced(lambda x: x[: len(x) // 2], library.MANIFEST), MANIFEST_DAMAGED),
     "manifest deep": (replaced(lambda x: b"[" * 100_000, library.MANIFEST), MANIFEST_DAMAGED),
     "manifest not text": (replaced(lambda x: b"\xff\xfe\xfd", library.MANIFEST), MANIFEST_DAMAGED),
-    "manifest a pipe": (instead(os.mkfifo, library.MANIFEST), "libkernels.json is not a file that was built"),
+    "manifest a pipe": (
+        instead(os.mkfifo, library.MANIFEST),
+        f"libkernels.json {NOT_A_FILE}",
+    ),
     "manifest vouches for nothing": (replaced(lambda x: b'{"size": null, "sha256": 3}', library.MANIFEST), DAMAGED),
     "source gone": (instead(lambda path: None, library.SOURCE), "kernels.c cannot be read"),
-    "source changed": (replaced(lambda x: x + b"\n", library.SOURCE), "the kernels are of another version"),
+    "source changed": (replaced(lambda x: x + b"\n", library.SOURCE), OTHER_VERSION),
     "no library at all": (lambda folder: vouched(b"not a library", folder), "the system cannot load libkernels.so"),
     "of another machine": (of_another_machine, "the system cannot load libkernels.so"),
-    "without a digest": (built(RUNS), "libkernels.so lacks what it should say of itself"),
-    "no digest": (built(f"const char *kernels_digest(void) {{ return 0; }}\n{RUNS}"), "of another version"),
-    "another digest": (built(f'const char *kernels_digest(void) {{ return "0"; }}\n{RUNS}'), "of another version"),
+    "without a digest": (built(RUNS), "libkernels.so does not describe itself"),
+    "no digest": (built(f"const char *kernels_digest(void) {{ return 0; }}\n{RUNS}"), OTHER_VERSION),
+    "another digest": (
+        built(f'const char *kernels_digest(void) {{ return "0"; }}\n{RUNS}'),
+        OTHER_VERSION,
+    ),
     "without a layout": (built(SAYS), NO_LAYOUT),
     "no layout": (
         built(f"{SAYS}void *kernels_layout(void) {{ return 0; }}\nlong kernels_layout_length(void) {{ return 9; }}"),
         NO_LAYOUT,
     ),
-    "another layout": (built(A_PLACE_ELSEWHERE), "lie elsewhere than Python expects"),
-    "another type": (built(SOURCE.replace("const num, dilations", "const int, dilations")), "of type int are unknown"),
+    "another layout": (built(A_PLACE_ELSEWHERE), "are not where Python expects them"),
+    "another type": (built(SOURCE.replace("const num, dilations", "const int, dilations")), "the type int is unknown"),
     "another shape": (built(SOURCE.replace('"layers"', '"floors"')), "have unknown shapes"),
-    "another step": (built(SOURCE.replace('{"Align", ""', '{"Aligned", ""')), "it has other steps"),
+    "another step": (built(SOURCE.replace('{"Align", ""', '{"Aligned", ""')), "it has unknown steps"),
 }
 
 
@@ -180,8 +193,8 @@ def test_forecasts_go_on_by_pytorch_where_the_library_is_damaged(another_folder)
     os.truncate(another_folder / library.LIBRARY, 9000)
     kernels._kernels.cache_clear()
     assert torch.allclose(sample_network(SMALL.replace(**WIDE))(sample_batch(2)), expected, atol=1e-4)
-    assert why_not_served(SMALL.replace(**WIDE)) == kernels.status()
-    assert why_not_served(SMALL.replace(model="mqcnn")) is None  # loses little
+    assert sample_network(SMALL.replace(**WIDE)).why_not_compiled() == kernels.status()
+    assert sample_network(SMALL.replace(model="mqcnn")).why_not_compiled() is None
 
 
 def test_a_compiler_that_fails_is_named_with_its_error(another_folder, tmp_path):
@@ -190,9 +203,10 @@ def test_a_compiler_that_fails_is_named_with_its_error(another_folder, tmp_path)
     assert why is not None
     assert "could not compile them: #error this compiler is too old" in why
     assert why.count("could not") == 1  # cc and gcc are one
-    assert kernels.status() == f"plain PyTorch: mqcast was built without its kernels: {why}"
+    assert kernels.status() == f"plain PyTorch: mqcast was installed without compiled kernels: {why}"
 
 
 def test_that_there_is_no_compiler_is_said(another_folder, tmp_path):
-    assert build_kernels.build(tmp_path / "kernels.c", tmp_path, compilers=("no-such-compiler",))
-    assert kernels.status() == "plain PyTorch: mqcast was built without its kernels: no C compiler was found"
+    why = build_kernels.build(tmp_path / "kernels.c", tmp_path, compilers=("no-such-compiler",))
+    assert why == "no C compiler was found; install GCC 11 or newer, or Clang"
+    assert kernels.status() == f"plain PyTorch: mqcast was installed without compiled kernels: {why}"

@@ -78,7 +78,7 @@ def test_other_precisions_go_by_pytorch():
     network = sample_network(SMALL.replace(**WIDE))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not is_by_kernels(network)
-    assert not kernels.can_take((torch.zeros(1, dtype=torch.float64),))
+    assert not kernels.use_kernels(torch.zeros(1, dtype=torch.float64))
 
 
 @compiled
@@ -86,7 +86,7 @@ def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
     network = sample_network(SMALL.replace(**WIDE))
     by_kernels = network(sample_batch())
     kernels._kernels.cache_clear()
-    monkeypatch.setenv(kernels.OFF, "off")
+    monkeypatch.setenv(kernels.ENV_VAR, "off")
     assert kernels.status() == "plain PyTorch: MQCAST_KERNELS=off"
     assert not is_by_kernels(network)
     assert distance(network(sample_batch()).detach(), by_kernels.detach()) < 1e-5
@@ -96,7 +96,7 @@ def test_forecasts_with_and_without_kernels_agree(afresh, monkeypatch):
 def test_the_kernels_compile_without_a_warning(tmp_path):
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
     command = [compiler, "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    command += build_kernels.OF_MACHINE.get(platform.machine(), ())
+    command += build_kernels.MACHINE_FLAGS.get(platform.machine(), ())
     done = subprocess.run([*command, SOURCE, "-o", tmp_path / "k.so"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -109,7 +109,7 @@ def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path):
     if why := build_kernels.build(SOURCE, tmp_path, build_kernels.SANITIZED, ("gcc",)):
         pytest.skip(f"no sanitizer: {why}")
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    script = ROOT / "tests" / "model" / "kernel_walk.py"
+    script = ROOT / "tests" / "nn" / "kernel_walk.py"
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -121,7 +121,7 @@ def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path):
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the sanitizers are gcc's")
 def test_random_configurations_agree_with_pytorch_under_the_sanitizers():
     """The beginning of the campaign."""
-    command = [sys.executable, ROOT / "benchmarks" / "campaigns" / "kernels.py", "--count", "60"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "lab.campaigns.kernels", "--count", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "60 tried, 0 failed" in done.stdout

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from strategies import Setting
-from test_kernel_equations import close, gradients, in_single_precision, served, wide
+from test_kernel_equations import by_kernels, close, gradients, in_single_precision, wide
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,7 +14,7 @@ from mqcast.nn.loss import quantile_loss
 
 WIDTHS = (8, 16, 24, 40)
 LEVELS = ((0.5,), (0.1, 0.5, 0.9), tuple(i / 10 for i in range(1, 10)))
-SHARPEST = 12.0  # logits so large that the kernels weigh the long way
+SHARPEST = 12.0  # logits so large that the kernels use a stable softmax
 
 
 def of(rng: np.random.Generator, *choices):
@@ -58,7 +58,7 @@ def losses(rng: np.random.Generator) -> str:
     network = made.network()
     network, batch = in_single_precision(network, made.batch(network.reach))
     n, parameters = len(made.fcts), list(network.parameters())
-    plain = quantile_loss(served(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)[0]
+    plain = quantile_loss(by_kernels(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)[0]
     found = network.loss(batch, n)[0]
     pairs = zip(
         (found, *torch.autograd.grad(found, parameters, allow_unused=True)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.nn.attention import Codes
+from mqcast.nn.attention import DecoderInputs
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig
@@ -117,7 +117,7 @@ class Setting:
             num_fcts=time,
         )
 
-    def codes(self, network: Network) -> Codes:
+    def decoder_inputs(self, network: Network) -> DecoderInputs:
         """Random h_t and r_u, of the network's widths."""
         size, time, span = len(self.starts), self.num_steps, self.num_steps + self.horizon
         hidden, *static = network.encoder.dims
@@ -128,13 +128,17 @@ class Setting:
                 for i, dim in enumerate(network.position.dims)
             )
 
-        return Codes(
+        return DecoderInputs(
             hidden=(self.normal(1, size, time, hidden), *(self.normal(2, size, 1, dim) for dim in static)),
             position=positions(3),
-            plain=positions(5),
+            raw_position=positions(5),
             begun=torch.from_numpy(self.begun[:, :time]),
             horizon=self.horizon,
         )
+
+    def at_fcts(self, each: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
+        """Arrays (H, T, ·) of each series, as arrays (B, H, T, ·) at the creation times asked for."""
+        return [np.stack(arrays)[:, :, self.fcts] for arrays in zip(*each, strict=True)]
 
     def normal(self, which: int, *shape: int) -> Tensor:
         """Random numbers, others for each `which`."""
@@ -253,12 +257,12 @@ def for_all_settings(max_examples: int) -> Callable:
     return decorate
 
 
-def assert_same(fast: Tensor, naive: np.ndarray, where: np.ndarray | None = None) -> None:
+def assert_same(fast: Tensor, plain: np.ndarray, where: np.ndarray | None = None) -> None:
     """Equal where asked for (left out: everywhere), and finite everywhere."""
     assert fast.dtype == torch.float64
-    assert fast.shape == naive.shape
+    assert fast.shape == plain.shape
     assert fast.isfinite().all()
-    found = fast.detach().numpy() if where is None else fast.detach().numpy()[where]
-    truth = naive if where is None else naive[where]
+    computed = fast.detach().numpy() if where is None else fast.detach().numpy()[where]
+    truth = plain if where is None else plain[where]
     assert not np.isnan(truth).any()
-    assert np.abs(found - truth).max(initial=0.0) <= TOLERANCE
+    assert np.abs(computed - truth).max(initial=0.0) <= TOLERANCE

@@ -1,9 +1,8 @@
-"""The attention blocks against the paper's tab:eqn and tab:naive-decoderself, from random codes.
+"""The attention blocks against the paper's tab:eqn and tab:naive-decoderself, from random inputs.
 
-What the networks leave out of the keys because it cancels is in the naive sums, with random weights.
+What the networks leave out of the keys because it cancels is in the reference, with random weights.
 """
 
-import naive
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,9 @@ from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.nn.attention import Maps
 from mqcast.nn.grid import Grid
+from mqcast.nn.reference import attention as reference
+from mqcast.nn.reference.series import Encoded
+from mqcast.nn.reference.vectors import looks_at
 
 
 def by_target(grid: Grid, cells: np.ndarray) -> torch.Tensor:
@@ -24,85 +26,76 @@ def by_target(grid: Grid, cells: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(placed)
 
 
-def tables(setting: Setting, each: list[tuple[naive.ByForecast, naive.Weights]], width: int):
-    """Outputs (B, H, T, ·) and weights (B, H, T, S) of all series."""
-    attended = [naive.by_forecast(out, setting.fcts, setting.horizon, width) for out, _ in each]
-    weights = [naive.by_source(weights, setting.fcts, setting.horizon, setting.num_steps) for _, weights in each]
-    return np.stack(attended), np.stack(weights)
-
-
 @pytest.mark.parametrize("by_target", [False, True])
 @pytest.mark.parametrize("block", ["bare", "residual"])
 @for_all_settings(max_examples=10)
 def test_horizon_specific_attention_is_a_sum_over_the_lookback(setting, block, by_target):
     setting = setting.but(model="mqt-nods", block=block)
     network, config, maps = setting.network(), setting.config, Maps()
-    codes = setting.codes(network)
+    inputs = setting.decoder_inputs(network)
     contexts, grid = network.contexts, Grid(setting.horizon, len(setting.fcts), by_target)
-    fast = contexts.cell(codes, grid, maps)
-    mapped = contexts.cell(codes, grid, None, contexts.block.map)
-    fast_block = grid.forecasts(contexts.block(mapped, codes, (), grid))
-    each, each_block = [], []
+    fast = contexts.cell(inputs, grid, maps)
+    mapped = contexts.cell(inputs, grid, None, contexts.block.map)
+    fast_block = grid.forecasts(contexts.block(mapped, inputs, (), grid))
+    each = []
     for b in range(len(setting.starts)):
-        own = naive.Codes.of(codes, b)
-        c, weights = naive.horizon_attention(contexts.cell, config, own, setting.fcts, setting.random())
-        each.append((c, weights))
-        each_block.append((naive.around(contexts.block, config, own, c), weights))
-    attended, weights = tables(setting, each, config.head_dim)
+        series = Encoded.of(inputs, b)
+        c, weights = reference.horizon_attention(contexts.cell, config, series, setting.random())
+        each.append((c, weights, reference.block(contexts.block, series, c)))
+    attended, weights, block = setting.at_fcts(each)
     assert_same(grid.forecasts(fast), attended)
     assert_same(maps.history[:, :, -len(setting.fcts) :], weights)
-    assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
+    assert_same(fast_block, block)
 
 
-def check_feedback(setting: Setting, in_loops) -> None:
+def check_feedback(setting: Setting, plain) -> None:
     """An attention over earlier forecasts, from random contexts of all creation times that have to be there."""
     network, config, maps = setting.network(), setting.config, Maps()
-    codes = setting.codes(network)
+    inputs = setting.decoder_inputs(network)
     before = setting.horizon - 1 if config.model == "mqt" else config.lookback
     num_contexts = min(len(setting.fcts) + before, setting.num_steps)
     first = setting.num_steps - num_contexts
     context = setting.normal(7, len(setting.starts), setting.horizon, num_contexts, network.contexts.dims[0])
     grid = Grid(setting.horizon, len(setting.fcts), by_target=config.model == "mqt")
-    given = by_target(grid, naive.array(context)) if grid.by_target else context
-    fast = network.feedback(given, codes, grid, maps)
+    given = by_target(grid, context.numpy()) if grid.by_target else context
+    fast = network.feedback(given, inputs, grid, maps)
     own = (given if grid.by_target else context[:, :, num_contexts - len(setting.fcts) :],)
-    mapped = network.feedback(given, codes, grid, None, network.feedback_block.map)
-    fast_block = grid.forecasts(network.feedback_block(mapped, codes, own, grid))
-    each, each_block = [], []
-    for b, h_by_t in enumerate(naive.array(context)):
-        own = naive.Codes.of(codes, b)
-        c = {(first + i, h + 1): h_by_t[h, i] for h, i in np.ndindex(h_by_t.shape[:2])}
-        attended, weights = in_loops(network.feedback, config, own, c, setting.fcts, setting.random())
-        each.append((attended, weights))
-        each_block.append((naive.around(network.feedback_block, config, own, attended, c), weights))
-    attended, weights = tables(setting, each, config.head_dim)
+    mapped = network.feedback(given, inputs, grid, None, network.feedback_block.map)
+    fast_block = grid.forecasts(network.feedback_block(mapped, inputs, own, grid))
+    each = []
+    for b, known in enumerate(context.numpy()):
+        series = Encoded.of(inputs, b)
+        c = np.pad(known, ((0, 0), (first, 0), (0, 0)), constant_values=np.nan)
+        attended, weights = plain(network.feedback, config, series, c, setting.random())
+        each.append((attended, weights, reference.block(network.feedback_block, series, attended, c)))
+    attended, weights, block = setting.at_fcts(each)
     assert_same(grid.forecasts(fast), attended)
     assert_same(maps.feedback, weights)
-    assert_same(fast_block, tables(setting, each_block, fast_block.shape[-1])[0])
+    assert_same(fast_block, block)
 
 
 @pytest.mark.parametrize("block", ["bare", "residual"])
 @pytest.mark.parametrize("feedback_heads", ["shared", "per_horizon"])
 @for_all_settings(max_examples=20)
 def test_decoder_self_attention_is_a_sum_over_forecasts_of_the_same_target(setting, feedback_heads, block):
-    check_feedback(setting.but(model="mqt", feedback_heads=feedback_heads, block=block), naive.feedback_attention)
+    check_feedback(setting.but(model="mqt", feedback_heads=feedback_heads, block=block), reference.feedback_attention)
 
 
 @pytest.mark.parametrize("block", ["bare", "residual"])
 @for_all_settings(max_examples=20)
 def test_mqt_all_is_a_sum_over_all_contexts_of_the_lookback(setting, block):
-    check_feedback(setting.but(model="mqt-all", block=block), naive.all_contexts_attention)
+    check_feedback(setting.but(model="mqt-all", block=block), reference.all_contexts_attention)
 
 
 def test_the_index_sets_are_the_papers():
     """H(t,h) of tab:eqn and s = t−L … t, counted by hand: T = 4, H = 3, L = 2."""
     begun, late = [True] * 4, [False, True, True, True]
-    assert naive.forecasts_of(3 + 1, 3, 3, begun) == [(1, 3), (2, 2), (3, 1)]
-    assert naive.forecasts_of(3 + 2, 3, 3, begun) == [(2, 3), (3, 2)]
-    assert naive.forecasts_of(3 + 3, 3, 3, begun) == [(3, 3)]
-    assert naive.forecasts_of(1 + 1, 1, 3, begun) == [(0, 2), (1, 1)]
-    assert naive.forecasts_of(1 + 1, 1, 3, late) == [(1, 1)]
-    assert naive.looks_at(3, 2, begun) == [1, 2, 3]
-    assert naive.looks_at(1, 2, begun) == [0, 1]
-    assert naive.looks_at(1, 2, late) == [1]
-    assert naive.looks_at(0, 2, late) == [0]
+    assert reference.forecasts_of(3 + 1, 3, 3, begun) == [(1, 3), (2, 2), (3, 1)]
+    assert reference.forecasts_of(3 + 2, 3, 3, begun) == [(2, 3), (3, 2)]
+    assert reference.forecasts_of(3 + 3, 3, 3, begun) == [(3, 3)]
+    assert reference.forecasts_of(1 + 1, 1, 3, begun) == [(0, 2), (1, 1)]
+    assert reference.forecasts_of(1 + 1, 1, 3, late) == [(1, 1)]
+    assert looks_at(3, 2, begun) == [1, 2, 3]
+    assert looks_at(1, 2, begun) == [0, 1]
+    assert looks_at(1, 2, late) == [1]
+    assert looks_at(0, 2, late) == [0]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import naive
 import numpy as np
 import pytest
 import torch
@@ -10,9 +9,10 @@ from strategies import Setting, for_all_settings
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.nn import encoder, kernels, networks
+from mqcast.nn import encoder, kernels, networks, reference
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
+from mqcast.nn.reference.encoder import temporal_convolutions
 
 pytestmark = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
 TOLERANCE = 3e-5  # of single precision, relative to the largest value
@@ -25,8 +25,8 @@ LONG = {  # rows, look-backs and horizons that are no multiples of anything, and
 
 
 def wide(setting: Setting, model: str, heads: int, contexts: int) -> Setting:
-    served = {"model": model, "block": "residual", "feedback_heads": "shared", "horizon_code": True}
-    return setting.but(**served, hidden_dim=16, head_dim=heads, context_dim=contexts, dropout=0.3)
+    supported = {"model": model, "block": "residual", "feedback_heads": "shared", "horizon_code": True}
+    return setting.but(**supported, hidden_dim=16, head_dim=heads, context_dim=contexts, dropout=0.3)
 
 
 def in_single_precision(network: Network, batch: Batch) -> tuple[Network, Batch]:
@@ -43,25 +43,25 @@ def close(one: Tensor, other: Tensor, where: Tensor | None = None) -> bool:
 def check(setting: Setting) -> None:
     network = setting.network()
     batch = setting.batch(network.reach)
-    random, width = setting.random(), len(setting.config.quantiles)
-    each = [naive.forecast(network, batch, b, random) for b in range(len(setting.starts))]
-    table = np.stack([naive.by_forecast(x.quantiles, setting.fcts, setting.horizon, width) for x in each])
+    random = setting.random()
+    each = [(reference.forecast(network, batch, b, random).quantiles,) for b in range(len(setting.starts))]
+    (table,) = setting.at_fcts(each)
     begun = torch.from_numpy(np.broadcast_to(setting.begun[:, None, setting.fcts], table.shape[:3]).copy())
     network, batch = in_single_precision(network, batch)
     with torch.no_grad():
-        assert close(served(network, batch, len(setting.fcts)), torch.from_numpy(table), begun)
+        assert close(by_kernels(network, batch, len(setting.fcts)), torch.from_numpy(table), begun)
 
 
-def served(network: Network, batch: Batch, num_fcts: int) -> Tensor:
+def by_kernels(network: Network, batch: Batch, num_fcts: int) -> Tensor:
     """By the kernels, or not at all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network.contexts, "forward", None)
         return network(batch, num_fcts)
 
 
-def unserved(network: Network, batch: Batch, num_fcts: int) -> Tensor:
+def by_pytorch(network: Network, batch: Batch, num_fcts: int) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "is_served", lambda *_: False)
+        patch.setattr(networks, "use_kernels", lambda *_: False)
         return network(batch, num_fcts)
 
 
@@ -103,11 +103,8 @@ def stacked(stack: encoder.TemporalConvolutions, x: Tensor, begun: Tensor) -> Te
 @pytest.mark.parametrize(("channels", "dilations", "starts"), STACKS.values(), ids=STACKS)
 def test_compiled_convolutions_are_the_sums_of_the_paper(channels, dilations, starts):
     setting, stack, x, begun = convolutions(channels, dilations, starts)
-    table = []
-    for b in range(len(starts)):
-        each = {t: naive.array(x[b, t]) for t in range(41)}
-        h = naive.temporal_convolutions(stack, setting.config, each, begun[b].tolist())
-        table.append(naive.by_step(h, list(range(41)), channels))
+    pairs = zip(x.numpy(), begun.tolist(), strict=True)
+    table = [temporal_convolutions(stack, setting.config, series, own) for series, own in pairs]
     where = begun[..., None].expand(-1, -1, channels)
     assert close(stacked(stack.float(), x.float(), begun), torch.from_numpy(np.stack(table)), where)
 
@@ -115,13 +112,13 @@ def test_compiled_convolutions_are_the_sums_of_the_paper(channels, dilations, st
 @pytest.mark.parametrize(("channels", "dilations", "starts"), STACKS.values(), ids=STACKS)
 def test_gradients_of_compiled_convolutions_are_those_of_pytorch(channels, dilations, starts):
     setting, stack, x, begun = convolutions(channels, dilations, starts)
-    weights, found = setting.normal(1, len(starts), 41, channels), []
+    weights, gradients = setting.normal(1, len(starts), 41, channels), []
     for number in (torch.float64, torch.float32):
         stack, x = stack.to(number), x.to(number).requires_grad_()
         out = stack(in_parts(stack, x), begun) if number == torch.float64 else stacked(stack, x, begun)
-        found.append(torch.autograd.grad((out * weights.to(number)).sum(), [x, *stack.parameters()]))
+        gradients.append(torch.autograd.grad((out * weights.to(number)).sum(), [x, *stack.parameters()]))
         x = x.detach()
-    assert all(close(one, other) for one, other in zip(found[1], found[0], strict=True))
+    assert all(close(one, other) for one, other in zip(gradients[1], gradients[0], strict=True))
 
 
 def test_later_steps_and_other_series_change_no_code_by_one_bit():
@@ -146,8 +143,8 @@ def gradients(setting: Setting, sharpen: float = 1.0) -> tuple[dict[str, Tensor]
     shape = (len(setting.starts), setting.horizon, n, len(setting.config.quantiles))
     weights = setting.normal(7, *shape) * torch.from_numpy(setting.begun[:, None, setting.fcts, None])
     found = []
-    for way in (unserved, served):
-        network, batch = (network, batch) if way is unserved else in_single_precision(network, batch)
+    for way in (by_pytorch, by_kernels):
+        network, batch = (network, batch) if way is by_pytorch else in_single_precision(network, batch)
         network.zero_grad()
         torch.manual_seed(0)
         out = way(network, batch, n)
@@ -169,8 +166,8 @@ def test_gradients_of_the_kernels_are_those_of_pytorch(model, lookback, setting)
 
 
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-def test_large_logits_are_weighed_the_long_way(model):
-    """So large that e^E alone would overflow: the kernels then take the sums as they are."""
+def test_large_logits_go_through_a_stable_softmax(model):
+    """So large that e^E alone would overflow."""
     kernel, plain = gradients(wide(LONG["longer than blocks"], model, 8, 8).but(lookback=20), sharpen=12.0)
     assert all(x.isfinite().all() for x in kernel.values())
     assert float((kernel["forecasts"].double() - plain["forecasts"]).abs().max()) < 2e-3
@@ -183,7 +180,7 @@ def test_the_loss_of_the_kernels_is_that_of_their_forecasts(model, setting):
     network = setting.network()
     network, batch = in_single_precision(network, setting.batch(network.reach))
     n, parameters = len(setting.fcts), list(network.parameters())
-    expected = quantile_loss(served(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
+    expected = quantile_loss(by_kernels(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
     found = network.loss(batch, n)
     torch.testing.assert_close(found, expected)
     for factor in (1.0, 2.5):
@@ -192,7 +189,7 @@ def test_the_loss_of_the_kernels_is_that_of_their_forecasts(model, setting):
             for x in (network.loss(batch, n), expected)
         ]
         assert all((x is None) == (y is None) and (x is None or close(x, y)) for x, y in zip(*pairs, strict=True))
-        expected = quantile_loss(served(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
+        expected = quantile_loss(by_kernels(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
 
 
 def test_what_is_no_number_stays_none():
@@ -205,7 +202,7 @@ def test_what_is_no_number_stays_none():
     batch = replace(batch, values=values)
     n = len(setting.fcts)
     assert network.loss(batch, n)[0].isnan()
-    forecasts = served(network, batch, n)
+    forecasts = by_kernels(network, batch, n)
     assert forecasts[0].isfinite().all()
     assert forecasts[1].isnan().any()
 
@@ -214,7 +211,7 @@ def test_later_keys_change_no_earlier_context_by_one_bit():
     torch.manual_seed(0)
     now, ahead, key, value = (torch.randn(2, n, 8, dtype=torch.float32) for n in (40, 46, 50, 50))
     begun = torch.ones(2, 50, dtype=torch.bool)
-    for size in (1.0, 30.0):  # in one product a weight, and the long way
+    for size in (1.0, 30.0):  # by products of exponentials, and by a stable softmax
         before = kernels.aligned_contexts(now * size, ahead, key, value, begun, 12, 34)
         for step in range(17, 50, 5):
             other_key, other_value = key.clone(), value.clone()

@@ -1,22 +1,21 @@
 """Whole networks against the paper's sums."""
 
-import naive
 import numpy as np
 import pytest
 import torch
 from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.data.batch import Batch
-from mqcast.nn import alignment, attention
+from mqcast.nn import alignment, attention, reference
 from mqcast.nn.networks import Network
+from mqcast.nn.reference import Forecasts
 
 
-def in_loops(setting: Setting, network: Network, batch: Batch) -> tuple[list[naive.Forecasts], np.ndarray, np.ndarray]:
+def by_reference(setting: Setting, network: Network, batch: Batch) -> tuple[list[Forecasts], np.ndarray, np.ndarray]:
     """Every series' forecasts, their quantiles as a table (B, H, T, Q), and where there are any."""
     random = setting.random()
-    each = [naive.forecast(network, batch, b, random) for b in range(len(setting.starts))]
-    width = len(setting.config.quantiles)
-    table = np.stack([naive.by_forecast(x.quantiles, setting.fcts, setting.horizon, width) for x in each])
+    each = [reference.forecast(network, batch, b, random) for b in range(len(setting.starts))]
+    (table,) = setting.at_fcts([(forecasts.quantiles,) for forecasts in each])
     begun = np.broadcast_to(setting.begun[:, None, setting.fcts], table.shape[:3])
     return each, table, begun
 
@@ -24,7 +23,7 @@ def in_loops(setting: Setting, network: Network, batch: Batch) -> tuple[list[nai
 def check(setting: Setting) -> None:
     network = setting.network()
     batch = setting.batch(network.reach)
-    _, table, begun = in_loops(setting, network, batch)
+    _, table, begun = by_reference(setting, network, batch)
     with torch.no_grad():
         fast = network(batch, len(setting.fcts))
     assert_same(fast, table, begun)
@@ -51,11 +50,10 @@ def test_an_explanation_shows_the_weights_of_the_paper(setting, model):
     network = setting.network()
     batch = setting.batch(network.reach)
     explanation = network.explain(batch, len(setting.fcts))
-    each, _, begun = in_loops(setting, network, batch)
+    each, _, begun = by_reference(setting, network, batch)
 
     def weights_of(block: str) -> np.ndarray:
-        sizes = setting.fcts, setting.horizon, setting.num_steps
-        return np.stack([naive.by_source(getattr(forecasts, block), *sizes) for forecasts in each])
+        return setting.at_fcts([(getattr(forecasts, block),) for forecasts in each])[0]
 
     assert_same(explanation.history, weights_of("history"), begun)
     if model == "mqt-nods":
@@ -71,7 +69,7 @@ def test_chunks_and_recomputed_weights_are_the_same_sums(setting, model, chunk, 
     setting = setting.but(model=model, encoder_attention=True)
     network = setting.network()
     batch = setting.batch(network.reach)
-    _, table, begun = in_loops(setting, network, batch)
+    _, table, begun = by_reference(setting, network, batch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "CHUNK_WEIGHTS", chunk)
         patch.setattr(alignment, "CHUNK", chunk)

@@ -1,6 +1,5 @@
 """Position encodings against the paper's section on learning them from event indicators."""
 
-import naive
 import numpy as np
 import pytest
 import torch
@@ -9,6 +8,9 @@ from strategies import CONFIG, NO_EVENTS, NO_KNOWN, Setting, assert_same, for_al
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.layers import CategoryLinear
 from mqcast.nn.position import LearnedPosition, RawPosition, doubling_dilations
+from mqcast.nn.reference import position as reference
+from mqcast.nn.reference.series import Series
+from mqcast.nn.reference.vectors import category_dense
 from mqcast.settings import ModelConfig
 
 
@@ -19,22 +21,22 @@ def test_a_category_is_one_hot_and_goes_through_a_dense_layer(sizes):
     codes = torch.stack([torch.arange(6).remainder(size) for size in sizes], dim=-1).reshape(2, 3, len(sizes))
     fast = layer(codes)
     for b, u in np.ndindex(2, 3):
-        assert_same(fast[b, u], naive.category_dense(layer, sizes, codes[b, u].tolist()))
+        assert_same(fast[b, u], category_dense(layer, sizes, codes[b, u].tolist()))
 
 
-def encoded(setting: Setting, kind: type) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], list[naive.Series]]:
+def encoded(setting: Setting, kind: type) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], list[Series]]:
     """A position encoding, what it gives, and the series that it was given."""
     encoding = kind(setting.config, setting.inputs, setting.horizon).eval()
     randomise(encoding, setting.seed)
     batch = setting.batch(encoding.reach)
-    return encoding, encoding(batch), [naive.Series(batch, b) for b in range(len(setting.starts))]
+    return encoding, encoding(batch), [Series(batch, b) for b in range(len(setting.starts))]
 
 
-def check(setting: Setting, parts: tuple[torch.Tensor, ...], each: list[naive.ByStep]) -> None:
+def check(setting: Setting, parts: tuple[torch.Tensor, ...], each: list[np.ndarray]) -> None:
     """The parts, put together, are every series' own r_u."""
     size, span = len(setting.starts), setting.num_steps + setting.horizon
     fast = torch.cat([torch.zeros(size, span, 0), *(part.expand(size, -1, -1) for part in parts)], dim=-1)
-    assert_same(fast, np.stack([naive.by_step(r, list(range(span)), fast.shape[-1]) for r in each]))
+    assert_same(fast, np.stack(each))
 
 
 @for_all_settings(max_examples=30)
@@ -42,9 +44,9 @@ def test_global_positions_are_convolutions_that_look_both_ways(setting):
     setting = setting.given(**NO_KNOWN)
     encoding, parts, each = encoded(setting, LearnedPosition)
     config, inputs, horizon = setting.config, setting.inputs, setting.horizon
-    r = [naive.global_position(encoding, config, inputs, horizon, series) for series in each]
+    r = [reference.global_position(encoding, config, inputs, horizon, series) for series in each]
     check(setting, parts, r)
-    check(setting, encoding.normed(parts), [naive.normed(config, part) for part in r])
+    check(setting, encoding.normed(parts), [reference.normed(config, part) for part in r])
     assert all(len(part) == (1 if setting.shared_calendar else len(each)) for part in parts)
 
 
@@ -52,17 +54,16 @@ def test_global_positions_are_convolutions_that_look_both_ways(setting):
 def test_local_positions_are_a_dense_layer_at_each_step(setting):
     setting = setting.given(**NO_EVENTS)
     encoding, parts, each = encoded(setting, LearnedPosition)
-    span = setting.num_steps + setting.horizon
-    r = [naive.local_position(encoding, setting.inputs, span, series) for series in each]
+    r = [reference.local_position(encoding, setting.inputs, setting.horizon, series) for series in each]
     check(setting, parts, r)
-    check(setting, encoding.normed(parts), [naive.normed(setting.config, part) for part in r])
+    check(setting, encoding.normed(parts), [reference.normed(setting.config, part) for part in r])
 
 
 @for_all_settings(max_examples=40)
 def test_raw_positions_are_covariates_and_linear_distances_to_events(setting):
     encoding, parts, each = encoded(setting, RawPosition)
     inputs, horizon = setting.inputs, setting.horizon
-    check(setting, parts, [naive.raw_position(encoding, inputs, horizon, series) for series in each])
+    check(setting, parts, [reference.raw_position(encoding, inputs, horizon, series) for series in each])
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_raw_positions_are_covariates_and_linear_distances_to_events(setting):
 )
 def test_dilations_left_out_are_those_that_the_paper_lists(horizon, dilations):
     assert doubling_dilations(horizon - 1) == dilations
-    assert tuple(naive.position_dilations(CONFIG.replace(position_dilations=None), horizon)) == dilations
+    assert tuple(reference.position_dilations(CONFIG.replace(position_dilations=None), horizon)) == dilations
 
 
 @pytest.mark.parametrize("dilations", [(), (1,), (1, 2)])

@@ -26,6 +26,6 @@ def test_a_fit_without_kernels_says_why_and_writes_it_down(tmp_path, monkeypatch
         run = fit(sample_panel(), settings, tmp_path / "run", listeners=(told.append,))
     finally:
         kernels._kernels.cache_clear()
-    why = "plain PyTorch: libkernels.so is damaged: it is not what was built; install mqcast again"
+    why = "plain PyTorch: libkernels.so is damaged: its checksum is wrong; reinstall mqcast"
     assert run.facts["decoder"] == why
     assert any(f"not compiled ({why})" in m.text for m in told if isinstance(m, Message))

@@ -20,7 +20,7 @@ def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, sile
     """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
     panel.require_verified()
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
-    end = _last_time(panel) if end is None else end
+    end = panel.last_observed_time() if end is None else end
     begin = end if begin is None else begin
     if begin > end:
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
@@ -28,11 +28,6 @@ def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, sile
     panel.require_future(window.horizon, plan.last_fct, plan.series)
     _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
     return plan
-
-
-def _last_time(panel: Panel) -> int:
-    """The time of the last observation of all."""
-    return int(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1).max())
 
 
 def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:

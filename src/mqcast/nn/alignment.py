@@ -1,8 +1,8 @@
-"""Sums over the past whose weights separate: softmax_s(G[t,s] + E[t+h,s]), at the cost of one product a weight.
+"""Sums over the past whose weights separate: softmax_s(G[t,s] + E[t+h,s]), for one product a weight.
 
-exp(G + E) = exp(G)·exp(E): so many exponentials as there are G and E, not as there are weights. Nothing of the size of
-the weights outlives a chunk of creation times; the way back multiplies them anew. Rows whose logits might be so large
-that terms vanish are computed the long way; which ones, what they may not see does not decide.
+exp(G + E) = exp(G)·exp(E): as many exponentials as there are entries of G and E, not as there are weights. Nothing of
+the size of the weights outlives a chunk of creation times; the backward pass multiplies again. Rows whose logits may be
+so large that terms vanish take a stable softmax instead; which rows depends only on steps that they may see.
 
 Axes: B batch, H horizon, T creation time, U target, S source step, A channels.
 """
@@ -27,7 +27,7 @@ LARGEST_E, LARGEST_SUM = 60.0, 100.0  # |E|, and |E| + the range of G: with thes
 def may_look(
     begun: Bool[Tensor, "batch time"], start: int, stop: int, low: int, lookback: int
 ) -> Bool[Tensor, "batch query source"]:
-    """Which of the steps low … stop−1 each creation time start … stop−1 may look at: t−L ≤ s ≤ t, once begun; and t."""
+    """Which steps low … stop−1 each creation time start … stop−1 may see: t−L ≤ s ≤ t once begun, and always t."""
     t = torch.arange(start, stop, device=begun.device)[:, None]
     s = torch.arange(low, stop, device=begun.device)
     return ((t - lookback <= s) & (s <= t) & begun[:, None, low:stop]) | (s == t)
@@ -44,22 +44,22 @@ class Logits:
     lookback: int
 
     def chunks(self) -> "Iterator[Chunk]":
-        """Of few creation times: their weights stay in the cache, and few are computed only to be masked."""
+        """Chunks of a few creation times: weights stay in the cache, and few are computed only to be masked."""
         batch, num_fcts, _ = self.now_BTA.shape
         num_steps, horizon = self.key_BSA.shape[1], self.ahead_BUA.shape[1] - num_fcts + 1
         first, width = num_steps - num_fcts, min(num_steps, self.lookback + 1)
         size = max(1, min(CHUNK // max(1, batch * horizon * width), -(-width // 6)))
-        room = self.key_BSA.new_empty(batch * horizon * size * min(num_steps, width + size))
+        buffer = self.key_BSA.new_empty(batch * horizon * size * min(num_steps, width + size))
         hidden, sizes = Hidden(self.begun, self.lookback), self._sizes()
         for start in range(0, num_fcts, size):
             fcts = slice(start, min(start + size, num_fcts))
             targets = slice(fcts.start, fcts.stop + horizon - 1)
             sources = slice(max(0, first + fcts.start - self.lookback), first + fcts.stop)
             hidden_BTS = hidden(first + fcts.start, first + fcts.stop, sources.start)
-            yield self._chunk(fcts, targets, sources, hidden_BTS, sizes, room)
+            yield self._chunk(fcts, targets, sources, hidden_BTS, sizes, buffer)
 
     def _sizes(self) -> tuple[Tensor, ...] | None:
-        """Lengths of the vectors; None if they are so short that no row can be long."""
+        """Lengths of the vectors; None if they are so short that no row needs a stable softmax."""
         sizes = tuple(part.norm(dim=-1) for part in (self.now_BTA, self.ahead_BUA, self.key_BSA))
         now, ahead, key = (float(size.amax()) if size.numel() else 0.0 for size in sizes)
         return None if ahead * key <= LARGEST_E and (ahead + 2 * now) * key <= LARGEST_SUM else sizes
@@ -71,27 +71,27 @@ class Logits:
         sources: slice,
         hidden_BTS: Tensor,
         sizes: tuple[Tensor, ...] | None,
-        room: Tensor,
+        buffer: Tensor,
     ) -> "Chunk":
         key = self.key_BSA[:, sources]
         G_BTS = (self.now_BTA[:, fcts] @ key.mT).masked_fill_(hidden_BTS, -torch.inf)
         E_BUS = self.ahead_BUA[:, targets] @ key.mT
-        long = None
+        stable = None
         if sizes is not None:
             of_now, of_ahead, of_key = sizes[0][:, fcts], sizes[1][:, targets], sizes[2][:, sources]
             largest_BT = of_key[:, None].masked_fill(hidden_BTS, 0).amax(dim=-1)
             of_E_BHT = of_ahead.unfold(1, of_now.shape[1], 1) * largest_BT[:, None]
             of_G_B1T = (2 * of_now * largest_BT)[:, None]
-            is_long_BHT = (of_E_BHT > LARGEST_E) | (of_E_BHT + of_G_B1T > LARGEST_SUM)
-            long = (is_long_BHT[..., None], G_BTS, E_BUS) if is_long_BHT.any() else None
+            is_unsafe_BHT = (of_E_BHT > LARGEST_E) | (of_E_BHT + of_G_B1T > LARGEST_SUM)
+            stable = (is_unsafe_BHT[..., None], G_BTS, E_BUS) if is_unsafe_BHT.any() else None
         eG_BTS = G_BTS.sub(G_BTS.amax(dim=-1, keepdim=True)).exp_()
         eE_BUS = E_BUS.exp() if sizes is None else E_BUS.clamp(max=LARGEST_E).exp_()
-        unnormed_BHTS = _unnormed(eG_BTS, eE_BUS, long, room)
-        return Chunk(fcts, targets, sources, eG_BTS, eE_BUS, long, unnormed_BHTS, unnormed_BHTS.sum(-1, keepdim=True))
+        unnormed_BHTS = _unnormed(eG_BTS, eE_BUS, stable, buffer)
+        return Chunk(fcts, targets, sources, eG_BTS, eE_BUS, stable, unnormed_BHTS, unnormed_BHTS.sum(-1, keepdim=True))
 
 
 class Hidden:
-    """What creation times may not look at; where all series have begun, chunks of one form share it."""
+    """Masks of what creation times may not see; chunks of one shape share a mask where all series have begun."""
 
     def __init__(self, begun: Bool[Tensor, "batch time"], lookback: int):
         self.all_begun = bool(begun.all())
@@ -99,38 +99,38 @@ class Hidden:
         self.known: dict[tuple[int, int], Tensor] = {}
 
     def __call__(self, start: int, stop: int, low: int) -> Bool[Tensor, "_ query source"]:
-        form = (stop - start, start - low)
-        if not self.all_begun or form not in self.known:
-            self.known[form] = ~may_look(self.begun, start, stop, low, self.lookback)
-        return self.known[form]
+        shape = (stop - start, start - low)
+        if not self.all_begun or shape not in self.known:
+            self.known[shape] = ~may_look(self.begun, start, stop, low, self.lookback)
+        return self.known[shape]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some creation times, their targets, the steps they look at, and their weights, up to a factor a row."""
+    """Some creation times, their targets, the steps they look at, and their weights before normalisation."""
 
     fcts: slice
     targets: slice
     sources: slice
     eG_BTS: Tensor
     eE_BUS: Tensor
-    long: tuple[Tensor, Tensor, Tensor] | None  # which rows are computed the long way, G and E
-    unnormed_BHTS: Tensor  # in a room that the next chunk takes over
+    stable: tuple[Tensor, Tensor, Tensor] | None  # which rows take a stable softmax, G and E
+    unnormed_BHTS: Tensor  # in a buffer that the next chunk reuses
     norm_BHT1: Tensor
 
-    def again(self, room: Tensor) -> Tensor:
-        return _unnormed(self.eG_BTS, self.eE_BUS, self.long, room)
+    def recomputed(self, buffer: Tensor) -> Tensor:
+        return _unnormed(self.eG_BTS, self.eE_BUS, self.stable, buffer)
 
 
 def _unnormed(
-    eG_BTS: Tensor, eE_BUS: Tensor, long: tuple[Tensor, Tensor, Tensor] | None, room: Tensor
+    eG_BTS: Tensor, eE_BUS: Tensor, stable: tuple[Tensor, Tensor, Tensor] | None, buffer: Tensor
 ) -> Float[Tensor, "batch horizon fct source"]:
     eE_BHTS = slid(eE_BUS, eG_BTS.shape[1])
-    unnormed = torch.mul(eG_BTS[:, None], eE_BHTS, out=room[: eE_BHTS.numel()].view(eE_BHTS.shape))
-    if long is not None:
-        is_long_BHT1, G_BTS, E_BUS = long
+    unnormed = torch.mul(eG_BTS[:, None], eE_BHTS, out=buffer[: eE_BHTS.numel()].view(eE_BHTS.shape))
+    if stable is not None:
+        is_unsafe_BHT1, G_BTS, E_BUS = stable
         logits = G_BTS[:, None] + slid(E_BUS, G_BTS.shape[1])
-        unnormed.copy_(torch.where(is_long_BHT1, logits.sub_(logits.amax(dim=-1, keepdim=True)).exp_(), unnormed))
+        unnormed.copy_(torch.where(is_unsafe_BHT1, logits.sub_(logits.amax(dim=-1, keepdim=True)).exp_(), unnormed))
     return unnormed
 
 
@@ -149,7 +149,7 @@ def aligned_sums(
 
 
 class AlignedSums(Function):
-    """Forwards, chunk by chunk; backwards, the same chunks."""
+    """Chunk by chunk, in the backward pass too."""
 
     @staticmethod
     def forward(ctx: Any, begun: Tensor, lookback: int, grid: Grid, observe: Observer | None, *parts: Tensor) -> Tensor:
@@ -174,14 +174,14 @@ class AlignedSums(Function):
         of_now, of_ahead, of_key, of_value = (torch.zeros_like(x) for x in (now_BTA, ahead_BUA, key_BSA, value_BSA))
         gradient_BHTA = cells_of(gradient, ctx.grid, now_BTA.shape[1])
         most = max(chunk.unnormed_BHTS.numel() for chunk in ctx.chunks)
-        room, other_room, skewed = key_BSA.new_empty(most), key_BSA.new_empty(most), Skewed()
+        buffer, other_buffer, skewed = key_BSA.new_empty(most), key_BSA.new_empty(most), Skewed()
         for chunk in ctx.chunks:
-            fcts, targets, sources, unnormed = chunk.fcts, chunk.targets, chunk.sources, chunk.again(room)
+            fcts, targets, sources, unnormed = chunk.fcts, chunk.targets, chunk.sources, chunk.recomputed(buffer)
             g = gradient_BHTA[:, :, fcts] / chunk.norm_BHT1
             along = (g * cells_BHTA[:, :, fcts]).sum(dim=-1, keepdim=True)
             g = g.flatten(1, 2)
             of_value[:, sources] += unnormed.flatten(1, 2).mT @ g
-            of_weights = other_room[: unnormed.numel()].view_as(unnormed)
+            of_weights = other_buffer[: unnormed.numel()].view_as(unnormed)
             torch.bmm(g, value_BSA[:, sources].mT, out=of_weights.flatten(1, 2))
             of_G, of_E = skewed.sums_of_product(unnormed, of_weights.sub_(along))
             key = key_BSA[:, sources]
@@ -192,7 +192,7 @@ class AlignedSums(Function):
 
 
 class Skewed:
-    """Room for x[h, t] at [h, t + h], zero elsewhere: its sums over h are those of a target."""
+    """A buffer for x[h, t] at [h, t + h], zero elsewhere: its sums over h are those of a target."""
 
     def __init__(self) -> None:
         self.shape: torch.Size | None = None

@@ -17,14 +17,14 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from mqcast.nn.alignment import Logits, aligned_sums, may_look
+from mqcast.nn.arguments import LANES
 from mqcast.nn.grid import Grid
 from mqcast.nn.layers import HorizonDropout, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, between, uniform
 from mqcast.settings import ModelConfig
 
 CHUNK_WEIGHTS = 2**21  # attention weights held at a time, unless one creation time has more
 LIKENESS = (1.6, 2.2)  # how sharply a target looks for steps with its r^g and its r^l when learning starts
-KEPT_WEIGHTS = 2**27  # beyond this many, training computes the weights anew on the way back
-
+KEPT_WEIGHTS = 2**27  # beyond this many, the backward pass computes the weights again
 
 Out = Float[Tensor, "mapped head"] | None  # W_o of the block around a cell, if it has one
 
@@ -34,13 +34,13 @@ def mapped(attended: Tensor, out: Out) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Codes:
-    """What the decoder sees: h_t and r_u as parts, and which steps are the series' own."""
+class DecoderInputs:
+    """h_t and r_u as parts, and which steps belong to the series."""
 
-    hidden: Parts  # (B, T, ·): h¹_t first
-    position: Parts  # (1 or B, T+H, ·), brought to unit size
-    plain: Parts  # the same as they are
-    begun: Bool[Tensor, "batch time"]
+    hidden: Parts  # h_t: (B, T, ·), h¹_t first
+    position: Parts  # r_u: (1 or B, T+H, ·), normalised
+    raw_position: Parts  # r_u before that
+    begun: Bool[Tensor, "batch time"]  # False before a series' first row
     horizon: int
 
     @property
@@ -63,14 +63,14 @@ class Codes:
         """r_u at all target steps of the last creation times."""
         return between(self.position, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
 
-    def plain_ahead(self, num_fcts: int) -> Parts:
-        """The same as they are."""
-        return between(self.plain, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
+    def raw_position_ahead(self, num_fcts: int) -> Parts:
+        """The same, not normalised."""
+        return between(self.raw_position, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
 
 
 @dataclass
 class Maps:
-    """Where attention weights are written down, if asked for: (B, H, T, S), over the steps S of the window."""
+    """Collects attention weights for an explanation: (B, H, T, S), over the steps S of the window."""
 
     history: Tensor | None = None
     feedback: Tensor | None = None
@@ -80,7 +80,7 @@ class Maps:
         self._chunks.append(F.pad(weights, (first_source, num_sources - first_source - weights.shape[-1])))
 
     def taken(self) -> Tensor:
-        """What was added, as one tensor; the next block starts afresh."""
+        """The added chunks as one tensor; the next block starts with none."""
         whole, self._chunks = torch.cat(self._chunks, dim=2), []
         return whole
 
@@ -88,7 +88,7 @@ class Maps:
 def chunks(num_fcts: int, num_steps: int, lookback: int, rows: int) -> Iterator[tuple[int, int, int]]:
     """(start, stop, low): creation times start … stop−1 and the first step any of them looks back to.
 
-    At least four, so that few keys are computed only to be masked; each holds at most CHUNK_WEIGHTS weights.
+    At least four chunks, so that few logits are computed only to be masked; each has at most CHUNK_WEIGHTS weights.
     """
     first = num_steps - num_fcts
     size = max(1, min(-(-num_fcts // 4), CHUNK_WEIGHTS // max(1, rows * min(num_steps, lookback + 1 + num_fcts // 4))))
@@ -107,7 +107,7 @@ def weighted(
     """Σ_s softmax(logits)_s value_s over the look-back of each creation time, chunk by chunk."""
     num_steps = value.shape[2]
     num_weights = value.shape[0] * heads * num_fcts * min(num_steps, lookback + 1)
-    again = torch.is_grad_enabled() and num_weights > KEPT_WEIGHTS
+    recompute = torch.is_grad_enabled() and num_weights > KEPT_WEIGHTS
 
     def attended(start: int, stop: int, low: int) -> Tensor:
         weights_BHTS = logits_of(start, stop, low).softmax(dim=-1)
@@ -118,7 +118,7 @@ def weighted(
         return (weights_BHTS.flatten(1, 2) @ value[:, 0, low:stop]).unflatten(1, (heads, -1))
 
     parts = [
-        checkpoint(attended, *bounds, use_reentrant=False) if again else attended(*bounds)
+        checkpoint(attended, *bounds, use_reentrant=False) if recompute else attended(*bounds)
         for bounds in chunks(num_fcts, num_steps, lookback, value.shape[0] * heads)
     ]
     return torch.cat(parts, dim=2)
@@ -130,9 +130,10 @@ class HorizonAttention(nn.Module):
     A^h_{t,s} = q^h_tᵀ W_qᵀ W_k k_s;  q^h_t = [h_t; r_t; r_{t+h}],  k_s = [h_s; r_s],  v_s = h_s
     c_{t,h} = Σ_{s=t−L}^{t} A^h_{t,s} W_v v_s
 
-    W_q acts on [h_t; r_t] and on r_{t+h} apart, so that a logit is G[t,s] + E[t+h,s]. At first it is r_{t+h}ᵀWᵀW r_s: a
-    target looks for steps like itself, and promotions and holidays find their kind before anything is learnt. Two
-    channels of the values start as those in which the encoder leaves y_s untouched, so that it is read as early.
+    W_q acts on [h_t; r_t] and on r_{t+h} separately, so that a logit is G[t,s] + E[t+h,s]. It starts as r_{t+h}ᵀWᵀW
+    r_s: a target looks for steps like itself, and promotions and holidays find their kind before anything is learnt.
+    Two channels of the values start as those in which the encoder leaves y_s untouched, so that it is read from the
+    start. Plain form: `reference.attention.horizon_attention`.
     """
 
     def __init__(self, config: ModelConfig, hidden_dims: Sequence[int], position_dims: Sequence[int]):
@@ -154,28 +155,28 @@ class HorizonAttention(nn.Module):
             read.copy_(torch.eye(*read.shape))
 
     def forward(
-        self, codes: Codes, grid: Grid, maps: Maps | None, out: Out = None
+        self, inputs: DecoderInputs, grid: Grid, maps: Maps | None, out: Out = None
     ) -> Float[Tensor, "batch p q head_or_mapped"]:
-        logits, value_BSA = self.logits_and_values(codes, min(grid.num_made, codes.num_steps), out)
+        logits, value_BSA = self.logits_and_values(inputs, min(grid.num_made, inputs.num_steps), out)
         if maps is None:
             return aligned_sums(logits, value_BSA, grid)
-        attended = aligned_sums(logits, value_BSA, grid, lambda w, first: maps.add(w, first, codes.num_steps))
+        attended = aligned_sums(logits, value_BSA, grid, lambda w, first: maps.add(w, first, inputs.num_steps))
         maps.history = maps.taken()
         return attended
 
-    def logits_and_values(self, codes: Codes, num_made: int, out: Out) -> tuple[Logits, Tensor]:
-        key_BSA = self.key((codes.hidden[0], *between(codes.position, 0, codes.num_steps)))
-        value_BSA = mapped(self.value(codes.hidden), out)
-        now_BTA = self.query.now(codes.now(num_made)) * self.scale
+    def logits_and_values(self, inputs: DecoderInputs, num_made: int, out: Out) -> tuple[Logits, Tensor]:
+        key_BSA = self.key((inputs.hidden[0], *between(inputs.position, 0, inputs.num_steps)))
+        value_BSA = mapped(self.value(inputs.hidden), out)
+        now_BTA = self.query.now(inputs.now(num_made)) * self.scale
         if self.query.ahead is not None:
-            ahead_BUA = self.query.ahead(codes.ahead(num_made)) * self.scale
+            ahead_BUA = self.query.ahead(inputs.ahead(num_made)) * self.scale
         else:
-            ahead_BUA = now_BTA.new_zeros(1, num_made + codes.horizon - 1, self.dim)
-        return Logits(now_BTA, ahead_BUA, key_BSA, codes.begun, self.lookback), value_BSA
+            ahead_BUA = now_BTA.new_zeros(1, num_made + inputs.horizon - 1, self.dim)
+        return Logits(now_BTA, ahead_BUA, key_BSA, inputs.begun, self.lookback), value_BSA
 
 
 class SharedHeads(nn.Module):
-    """Projections of the decoder self-attention that all horizons share."""
+    """Projections of the decoder self-attention, shared by all horizons."""
 
     def __init__(self, now: Sequence[int], position: Sequence[int], context: int, head_dim: int):
         super().__init__()
@@ -184,30 +185,30 @@ class SharedHeads(nn.Module):
         self.key = SplitLinear((context, *position), head_dim, bias=False)
         self.value = SplitLinear((context,), head_dim)
 
-    def forward(self, context: Tensor, codes: Codes, grid: Grid, out: Out) -> Parts:
+    def forward(self, context: Tensor, inputs: DecoderInputs, grid: Grid, out: Out) -> Parts:
         """Scaled queries, keys and values."""
-        m = min(grid.num_made, codes.num_steps)
+        m = min(grid.num_made, inputs.num_steps)
         of_query, of_key, of_value = self.maps(out)
         return (
-            grid.linear(*self.query_terms(codes.now(m), codes.ahead(grid.num_fcts)), (context,), (of_query,)),
-            grid.linear(self.key_now(codes, m), None, (context,), (of_key,)),
+            grid.linear(*self.query_terms(inputs.now(m), inputs.ahead(grid.num_fcts)), (context,), (of_query,)),
+            grid.linear(self.key_now(inputs, m), None, (context,), (of_key,)),
             F.linear(context, *of_value),
         )
 
     def query_terms(self, now: Parts, ahead: Parts) -> tuple[Tensor, Tensor | None]:
-        """What queries have of their creation times, and of their targets."""
+        """The terms of the queries that depend on the creation time, and on the target."""
         of_now, of_ahead = self.query.terms(now, ahead)
         return of_now * self.scale, None if of_ahead is None else of_ahead * self.scale
 
-    def key_now(self, codes: Codes, num_made: int) -> Float[Tensor, "_ fct head"]:
-        """What keys have of their creation times."""
+    def key_now(self, inputs: DecoderInputs, num_made: int) -> Float[Tensor, "_ fct head"]:
+        """The term of the keys that depends on the creation time."""
         of_positions = self.key.weight.split(self.key.dims, dim=1)[1:]
-        now = codes.position_now(num_made)
+        now = inputs.position_now(num_made)
         products = [F.linear(part, weight) for part, weight in zip(now, of_positions, strict=True)]
         return sum(products, start=self.key.weight.new_zeros(1, num_made, len(self.key.weight)))
 
     def maps(self, out: Out) -> tuple[Tensor, Tensor, Parts]:
-        """Of a context: those to its query and its key, and W_o W_v and W_o b_v."""
+        """The maps of a context to its query and its key, then W_o W_v and W_o b_v."""
         assert self.value.bias is not None
         value, shift = self.value.weight, self.value.bias
         of_value = (value, shift) if out is None else (out @ value, out @ shift)
@@ -231,11 +232,11 @@ class HeadsPerHorizon(nn.Module):
         self.key_HAK = uniform(horizon, head_dim, context + sum(position), fan_in=context + sum(position))
         self.value = PerHorizonLinear((), (), (context,), head_dim, horizon)
 
-    def forward(self, context: Tensor, codes: Codes, grid: Grid, out: Out) -> Parts:
-        m = min(grid.num_made, codes.num_steps)
-        query = self.query(codes.now(m), codes.ahead(grid.num_fcts), (context,), grid)
+    def forward(self, context: Tensor, inputs: DecoderInputs, grid: Grid, out: Out) -> Parts:
+        m = min(grid.num_made, inputs.num_steps)
+        query = self.query(inputs.now(m), inputs.ahead(grid.num_fcts), (context,), grid)
         key_JAK = grid.of_horizons(self.key_HAK[:, None] * self.scale)[0]
-        positions = (grid.spread(part).expand(*context.shape[:3], -1) for part in codes.position_now(m))
+        positions = (grid.spread(part).expand(*context.shape[:3], -1) for part in inputs.position_now(m))
         return torch.einsum("buja,jak->bujk", query, key_JAK), torch.cat((context, *positions), dim=-1), context
 
     def of_sums(self, attended: Tensor, grid: Grid, out: Out) -> Tensor:
@@ -250,38 +251,44 @@ class FeedbackAttention(nn.Module):
     c̃_{t,h} = Σ_{(s,r) ∈ H(t,h)} A^h_{t,s,r} W_v^h v_{s,r},  H(t,h) = {(s,r) | s+r = t+h, s ≤ t, r ≤ H}
 
     By target it is causal attention along a row of the grid: a forecast sees those that were made before it.
+    Plain form: `reference.attention.feedback_attention`.
     """
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], context: int, horizon: int):
         super().__init__()
-        self.dim, now = config.head_dim, (*hidden, *position)
-        shared = config.research.feedback_heads == "shared"
+        self.dim, self.horizon, now = config.head_dim, horizon, (*hidden, *position)
+        self.has_kernel = config.research.feedback_heads == "shared"
         self.heads = (
             SharedHeads(now, position, context, self.dim)
-            if shared
+            if config.research.feedback_heads == "shared"
             else HeadsPerHorizon(now, position, context, self.dim, horizon)
         )
+
+    def grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
+        """The cells that get forecasts, and the cells whose contexts these need: the same, by target."""
+        grid = Grid(self.horizon, num_fcts, by_target=True)
+        return grid, grid
 
     def forward(
         self,
         context: Float[Tensor, "batch target made context"],
-        codes: Codes,
+        inputs: DecoderInputs,
         grid: Grid,
         maps: Maps | None,
         out: Out = None,
     ) -> Float[Tensor, "batch target made head_or_mapped"]:
-        query_BUJK, key_BUJK, value_BUJV = self.heads(context, codes, grid, out)
+        query_BUJK, key_BUJK, value_BUJV = self.heads(context, inputs, grid, out)
         logits_BUJI = query_BUJK @ key_BUJK.mT
-        weights_BUJI = logits_BUJI.add_(self._hidden(codes, grid)).softmax(dim=-1)
+        weights_BUJI = logits_BUJI.add_(self._hidden(inputs, grid)).softmax(dim=-1)
         if maps is not None:
-            maps.feedback = by_source(grid.forecasts(weights_BUJI), codes.num_steps)
+            maps.feedback = by_source(grid.forecasts(weights_BUJI), inputs.num_steps)
         return self.heads.of_sums(weights_BUJI @ value_BUJV, grid, out)
 
-    def _hidden(self, codes: Codes, grid: Grid) -> Float[Tensor, "_ target made earlier"]:
-        """−∞ where a forecast may not look: at later ones, and at those that were never made; at itself it may."""
-        order = torch.arange(grid.horizon, device=codes.begun.device)
+    def _hidden(self, inputs: DecoderInputs, grid: Grid) -> Float[Tensor, "_ target made earlier"]:
+        """−∞ where a forecast may not look: at later forecasts and at those never made. It always sees itself."""
+        order = torch.arange(grid.horizon, device=inputs.begun.device)
         later_JI, itself_JI = order > order[:, None], order == order[:, None]
-        begun = codes.begun[:, -grid.num_made :]
+        begun = inputs.begun[:, -grid.num_made :]
         begun = begun[:1] if begun.all() else begun
         made_BUI = grid.spread(begun.float()[..., None])[..., 0] > 0
         may_BUJI = (made_BUI[:, :, None] & ~later_JI) | itself_JI
@@ -305,32 +312,38 @@ class AllContextsAttention(nn.Module):
 
     A^h_{t,s} = q_tᵀ W_q^{hᵀ} W_k^h k_s;  q_t = [c_{t,1}; …; c_{t,H}; h_t; r_t],  k_s = [c_{s,1}; …; c_{s,H}; r_s],
     v_s = [c_{s,1}; …; c_{s,H}];  c̃_{t,h} = Σ_{s=t−L}^{t} A^h_{t,s} W_v^h v_s
+    Plain form: `reference.attention.all_contexts_attention`.
     """
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], context: int, horizon: int):
         super().__init__()
-        self.dim, self.scale, self.lookback = config.head_dim, config.head_dim**-0.5, config.lookback
+        self.dim, self.scale = config.head_dim, config.head_dim**-0.5
+        self.horizon, self.lookback = horizon, config.lookback
         self.query = SplitLinear((horizon * context, *hidden, *position), horizon * self.dim)
         self.key = SplitLinear((horizon * context, *position), horizon * self.dim, bias=False)
         self.value = SplitLinear((horizon * context,), horizon * self.dim)
 
+    def grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
+        """The cells that get forecasts, and the cells whose contexts these need: also those of the look-back."""
+        return Grid(self.horizon, num_fcts), Grid(self.horizon, min(num_fcts + self.lookback, num_steps))
+
     def forward(
         self,
         context: Float[Tensor, "batch horizon context_fct context"],
-        codes: Codes,
+        inputs: DecoderInputs,
         grid: Grid,
         maps: Maps | None,
         out: Out = None,
     ) -> Float[Tensor, "batch horizon fct head_or_mapped"]:
         horizon, m, num_fcts = *context.shape[1:3], grid.num_fcts
-        first, begun = m - num_fcts, codes.begun[:, codes.num_steps - m :]
+        first, begun = m - num_fcts, inputs.begun[:, inputs.num_steps - m :]
 
         def heads(x: Tensor) -> Tensor:
             return x.unflatten(-1, (horizon, -1)).transpose(1, 2)
 
         contexts_BTD = context.transpose(1, 2).flatten(2)
-        query_BHTA = heads(self.query((contexts_BTD[:, first:], *codes.now(num_fcts)))) * self.scale
-        key_BHSA = heads(self.key((contexts_BTD, *codes.position_now(m))))
+        query_BHTA = heads(self.query((contexts_BTD[:, first:], *inputs.now(num_fcts)))) * self.scale
+        key_BHSA = heads(self.key((contexts_BTD, *inputs.position_now(m))))
         value_BHSA = heads(self.value((contexts_BTD,)))
 
         def logits_of(start: int, stop: int, low: int) -> Tensor:
@@ -339,16 +352,16 @@ class AllContextsAttention(nn.Module):
 
         attended = weighted(logits_of, value_BHSA, horizon, num_fcts, self.lookback, maps)
         if maps is not None:
-            maps.feedback = F.pad(maps.taken(), (codes.num_steps - m, 0))
+            maps.feedback = F.pad(maps.taken(), (inputs.num_steps - m, 0))
         return mapped(attended, out)
 
 
 class Block(nn.Module):
     """What stands around an attention cell: nothing, or a residual connection from its query and a layer norm.
 
-    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b). W_o starts at zero, or the noise of what is attended to would
-    drive the attention away from it before it is of use. The cell maps by W_o, since it can do so before it sums: to a
-    step's value rather than to what each of its many targets gets.
+    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b). W_o starts at zero; otherwise noise in what is attended to
+    would drive the attention away before it is useful. The cell applies W_o, because it can do so before the weighted
+    sum: once for each step rather than once for each forecast. Plain form: `reference.attention.block`.
     """
 
     def __init__(
@@ -357,6 +370,7 @@ class Block(nn.Module):
         super().__init__()
         residual = config.research.block == "residual"
         self.dim = config.context_dim if residual else head_dim
+        self.has_kernel = residual and head_dim % LANES == self.dim % LANES == 0
         self.dropout = HorizonDropout(config.dropout)
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
         self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None
@@ -370,11 +384,11 @@ class Block(nn.Module):
         return None if self.out is None else self.out.weight
 
     def forward(
-        self, attended: Float[Tensor, "batch p q context"], codes: Codes, own: Parts, grid: Grid
+        self, attended: Float[Tensor, "batch p q context"], inputs: DecoderInputs, own: Parts, grid: Grid
     ) -> Float[Tensor, "batch p q context"]:
-        """`attended` is mapped by W_o."""
+        """`attended` has been mapped by W_o."""
         attended = self.dropout(attended, grid)
         if self.residual is None or self.norm is None:
             return attended
-        m = min(grid.num_made, codes.num_steps)
-        return self.norm(self.residual(codes.now(m), codes.ahead(grid.num_fcts), own, grid).add_(attended))
+        m = min(grid.num_made, inputs.num_steps)
+        return self.norm(self.residual(inputs.now(m), inputs.ahead(grid.num_fcts), own, grid).add_(attended))

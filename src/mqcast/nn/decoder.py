@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mqcast.nn.attention import Block, Codes, HorizonAttention, Maps
+from mqcast.nn.attention import Block, DecoderInputs, HorizonAttention, Maps
 from mqcast.nn.draws import Linear
 from mqcast.nn.grid import Grid
 from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
@@ -17,7 +17,10 @@ Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made a
 
 
 class AttentionContexts(nn.Module):
-    """m_G of MQTransformer: c_{t,h} = HSAttention(h_{:t}, r);  c^a_t = FFN(h_t, r)."""
+    """m_G of MQTransformer: c_{t,h} = HSAttention(h_{:t}, r);  c^a_t = FFN(h_t, r).
+
+    Plain form: `reference.attention.horizon_attention` and `reference.decoder.agnostic_context`.
+    """
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
         super().__init__()
@@ -29,21 +32,25 @@ class AttentionContexts(nn.Module):
         self.agnostic = SplitLinear(hidden if self.whole_future else now, config.head_dim, gain=RELU)
         self.dropout = Dropout(config.dropout)
         self.dims = (self.block.dim, config.head_dim)
+        self.has_kernel = self.block.has_kernel
 
-    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
-        m = min(grid.num_made, codes.num_steps)
-        specific = self.block(self.cell(codes, grid, maps, self.block.map), codes, (), grid)
-        return specific, self.agnostic_context(codes, m)
+    def forward(self, inputs: DecoderInputs, grid: Grid, maps: Maps | None) -> Contexts:
+        m = min(grid.num_made, inputs.num_steps)
+        specific = self.block(self.cell(inputs, grid, maps, self.block.map), inputs, (), grid)
+        return specific, self.agnostic_context(inputs, m)
 
-    def agnostic_context(self, codes: Codes, num_made: int) -> Float[Tensor, "batch made agnostic"]:
-        agnostic = self.agnostic(codes.hidden_now(num_made) if self.whole_future else codes.now(num_made))
+    def agnostic_context(self, inputs: DecoderInputs, num_made: int) -> Float[Tensor, "batch made agnostic"]:
+        agnostic = self.agnostic(inputs.hidden_now(num_made) if self.whole_future else inputs.now(num_made))
         if self.future is not None:
-            agnostic = agnostic + self.future(codes.ahead(num_made))
+            agnostic = agnostic + self.future(inputs.ahead(num_made))
         return self.dropout(F.relu(agnostic))
 
 
 class DenseContexts(nn.Module):
-    """m_G of MQ-CNN and MQ-RNN: dense layers of h_t and of the flattened future of the covariates."""
+    """m_G of MQ-CNN and MQ-RNN: dense layers of h_t and of the flattened future covariates.
+
+    Plain form: `reference.decoder.dense_contexts`.
+    """
 
     def __init__(self, config: ModelConfig, hidden: Sequence[int], position: Sequence[int], horizon: int):
         super().__init__()
@@ -56,16 +63,16 @@ class DenseContexts(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.dims = (a, a)
 
-    def forward(self, codes: Codes, grid: Grid, maps: Maps | None) -> Contexts:
-        given: Parts = codes.hidden_now(grid.num_fcts)
+    def forward(self, inputs: DecoderInputs, grid: Grid, maps: Maps | None) -> Contexts:
+        given: Parts = inputs.hidden_now(grid.num_fcts)
         if self.future is not None:
-            given = (*given, F.relu(self.future(codes.ahead(grid.num_fcts)) + self.future_bias))
+            given = (*given, F.relu(self.future(inputs.ahead(grid.num_fcts)) + self.future_bias))
         specific = F.relu(self.specific(given, (), (), grid))
         return specific, self.dropout(F.relu(self.agnostic(given)))
 
 
 def fading(horizon: int) -> Float[Tensor, "horizon pace"]:
-    """e^(−(h−1)/τ) at each horizon h, for τ = 1, 4, 16, … below 2·H: what is left of the last step, by pace."""
+    """e^(−(h−1)/τ) at each horizon h, for τ = 1, 4, 16, … below 2·H: how fast the last step loses its weight."""
     paces = [4.0**k for k in range(horizon) if 4**k < 2 * horizon]
     return (-torch.arange(horizon)[:, None] / torch.tensor(paces)).exp()
 
@@ -73,10 +80,11 @@ def fading(horizon: int) -> Float[Tensor, "horizon pace"]:
 class LocalMLP(nn.Module):
     """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
 
-    With a horizon code the hidden layer has a bias for each horizon, so that widths can grow with the lead even where
-    positions do not tell it. Where contexts come from attention it also reads h¹_t, by W^h = Σ_τ e^(−(h−1)/τ) W_τ: what
-    was sold last is worth much tomorrow and little in a month. MQ-CNN's dense contexts have weights of each horizon's
-    own; those of neighbouring horizons differ by chance as well, and forecasts move for nothing.
+    With a horizon code the hidden layer has a bias for each horizon, so that intervals can widen with the lead even
+    where positions do not encode it. Where contexts come from attention it also reads h¹_t, by W^h = Σ_τ e^(−(h−1)/τ)
+    W_τ: the last sales matter much for tomorrow and little for next month. MQ-CNN's dense contexts have separate
+    weights for each horizon; those of neighbouring horizons also differ by chance, and forecasts move without cause.
+    Plain form: `reference.decoder.local_mlp`.
     """
 
     fading: Tensor
@@ -99,22 +107,23 @@ class LocalMLP(nn.Module):
         self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
         self.out = Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"
+        self.has_kernel = reads
 
     def ignore_at_first(self, num_channels: int) -> None:
-        """Start without the last channels of `own`: the network begins as the one that lacks them, and adds to it."""
+        """Start without the last channels of `own`, as if the network had no such part."""
         assert self.hidden.own is not None
         with torch.no_grad():
             self.hidden.own.weight[:, -num_channels:] = 0
 
     def forward(
-        self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, codes: Codes, grid: Grid
+        self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, inputs: DecoderInputs, grid: Grid
     ) -> Float[Tensor, "batch p q quantile"]:
         code, read = self.horizon_code, None
         if code is not None and self.horizon_read is not None:
-            hidden_now = codes.hidden_now(agnostic.shape[1])[0]
+            hidden_now = inputs.hidden_now(agnostic.shape[1])[0]
             weight = (self.fading @ self.horizon_read.flatten(1)).view(code.numel(), -1)
             read = F.linear(hidden_now, weight, code.flatten()).unflatten(-1, (grid.horizon, -1))
-        hidden = self.hidden((agnostic,), codes.plain_ahead(grid.num_fcts), own, grid, read)
+        hidden = self.hidden((agnostic,), inputs.raw_position_ahead(grid.num_fcts), own, grid, read)
         if code is not None and read is None:
             hidden = hidden.add_(grid.of_horizons(code))
         return self.quantiles(self.out(F.relu(hidden, inplace=True)))

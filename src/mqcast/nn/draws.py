@@ -1,6 +1,6 @@
-"""Where a network's first weights are drawn from: a generator of its own, or torch's global one.
+"""Where a network's initial weights are drawn from: a generator of its own, or torch's global one.
 
-The choice holds for one thread, so that networks made in several threads do not draw from each other's numbers.
+The choice holds for one thread, so that networks made in several threads do not share random numbers.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _generator: ContextVar[torch.Generator | None] = ContextVar("generator", default
 
 @contextmanager
 def drawing_from(generator: torch.Generator) -> Iterator[None]:
-    """Modules made meanwhile, by this thread, draw their weights from `generator`."""
+    """Modules that this thread makes in the meantime draw their weights from `generator`."""
     token = _generator.set(generator)
     try:
         yield
@@ -32,7 +32,7 @@ def normal(*shape: int) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """An nn.Linear that starts as PyTorch's does."""
+    """An nn.Linear with PyTorch's initial weights."""
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_uniform_(self.weight, a=5**0.5, generator=_generator.get())
@@ -41,7 +41,7 @@ class Linear(nn.Linear):
 
 
 class LSTM(nn.LSTM):
-    """An nn.LSTM that starts as PyTorch's does."""
+    """An nn.LSTM with PyTorch's initial weights."""
 
     def reset_parameters(self) -> None:
         with torch.no_grad():

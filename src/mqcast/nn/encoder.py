@@ -1,4 +1,4 @@
-"""The encoder: h_t = [h¹_t; h²], a causal code of the past and a code of what never changes."""
+"""The encoder: h_t = [h¹_t; h²], a causal code of the past and a code of the static covariates."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -13,7 +13,7 @@ from mqcast.nn.alignment import may_look
 from mqcast.nn.attention import weighted
 from mqcast.nn.draws import LSTM
 from mqcast.nn.inputs import Inputs
-from mqcast.nn.kernels import LANES, can_take, stacked_convolutions
+from mqcast.nn.kernels import LANES, stacked_convolutions, use_kernels
 from mqcast.nn.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
 from mqcast.settings import ModelConfig
 
@@ -22,7 +22,8 @@ class TemporalConvolutions(nn.Module):
     """A stack of causal convolutions of kernel 2; the receptive field is 1 + the sum of the dilations.
 
     It starts with y_t, the first of its inputs, untouched in two channels, ReLU(y_t) and ReLU(−y_t), so that attention
-    over h¹_s can read the past at once; in the others every part of the input starts with an equal share.
+    over h¹_s can read the past from the start; in the others every part of the input starts with an equal share.
+    Plain form: `reference.encoder.temporal_convolutions`.
     """
 
     def __init__(self, config: ModelConfig, dims: Sequence[int]):
@@ -33,6 +34,7 @@ class TemporalConvolutions(nn.Module):
             for dims, dilation in zip(stack, config.encoder_dilations, strict=True)
         ]
         self.layers = nn.ModuleList(layers)
+        self.has_kernel = len(layers) > 1 and config.hidden_dim % LANES == 0
         with torch.no_grad():
             for dim, weight in zip(dims, layers[0].linear.weight.split(tuple(dims), dim=1), strict=True):
                 weight *= (sum(dims) / (len(dims) * dim)) ** 0.5
@@ -46,7 +48,7 @@ class TemporalConvolutions(nn.Module):
         before = None if begun.all() else ~begun
         lowest, *above = cast(list[Convolution], list(self.layers))
         x = lowest(parts, before, causal=True)
-        if above and x.shape[-1] % LANES == 0 and can_take((x,)):
+        if self.has_kernel and use_kernels(x):
             weights, biases = [layer.linear.weight for layer in above], [layer.bias for layer in above]
             return stacked_convolutions(x, begun, weights, biases, [layer.taps[-1] for layer in above])
         for layer in above:
@@ -55,7 +57,10 @@ class TemporalConvolutions(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """A causal LSTM; every series starts from a state of zero at its own first step."""
+    """A causal LSTM; every series starts from a state of zero at its own first step.
+
+    Plain form: `reference.encoder.recurrence`.
+    """
 
     def __init__(self, config: ModelConfig, dims: Sequence[int]):
         super().__init__()
@@ -72,7 +77,10 @@ class Recurrence(nn.Module):
 
 
 class EncoderAttention(nn.Module):
-    """Self-attention over the look-back, two heads, residual with layer norm: the paper's future work."""
+    """Self-attention over the look-back, two heads, residual with layer norm: the paper's future work.
+
+    Plain form: `reference.encoder.encoder_attention`.
+    """
 
     def __init__(self, config: ModelConfig, position: Sequence[int]):
         super().__init__()
@@ -102,7 +110,10 @@ class EncoderAttention(nn.Module):
 
 
 class StaticEncoder(nn.Module):
-    """h² = ReLU(W s + b), where categories come one-hot or embedded with width d_h each."""
+    """h² = ReLU(W s + b), with categories one-hot or embedded with width d_h each.
+
+    Plain form: `reference.encoder.static_code`.
+    """
 
     def __init__(self, config: ModelConfig, inputs: Inputs):
         super().__init__()

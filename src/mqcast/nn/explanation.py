@@ -35,8 +35,8 @@ class Explanation:
         series, start = self.series.cpu().numpy(), self.start.cpu().numpy()
         times = panel.times_at(series, start, num_steps + horizon)
         weights = weights.cpu()
-        found = (weights > above).nonzero(as_tuple=True)
-        b, h, fct, source = (axis.numpy() for axis in found)
+        kept = (weights > above).nonzero(as_tuple=True)
+        b, h, fct, source = (axis.numpy() for axis in kept)
         t = fct + num_steps - num_fcts
         columns = {
             panel.schema.id: pl.Series(panel.ids.take(series[b])),
@@ -45,6 +45,6 @@ class Explanation:
             "horizon": h + 1,
             "block": pl.repeat(block, len(b), eager=True),
             "looked_at": panel.axis.dates(times[b, source]),
-            "weight": weights[found].numpy(),
+            "weight": weights[kept].numpy(),
         }
         return pl.DataFrame(columns)

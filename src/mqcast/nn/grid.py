@@ -3,7 +3,7 @@
 By horizon, cell [h, t] is the forecast made at t: what belongs to t is fixed along h, what belongs to the target t + h
 slides. By target, cell [u, j] is the forecast of target u made at t = u + j, so that the forecasts of one target are a
 row in the order in which they were made: what belongs to u is fixed along j, what belongs to t slides. Its first H − 1
-creation times are those before the wanted ones; cells beyond the last creation time are there, and mean nothing.
+creation times are those before the wanted ones; cells beyond the last creation time exist but are unused.
 
 Axes: B batch, P and Q those of the cells, D channels.
 """
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Grid:
-    """Which cells there are: `num_fcts` creation times whose forecasts are wanted, and how they are laid out."""
+    """The cells of `num_fcts` creation times whose forecasts are wanted, and their layout."""
 
     horizon: int
     num_fcts: int
@@ -83,7 +83,7 @@ def slid(steps: Float[Tensor, "batch steps channel"], size: int) -> Float[Tensor
 
 
 def slid_sum(cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batch steps channel"]:
-    """Σ_{p+q} cells[b, p, q], the way back: whole diagonals at once, those of two corners once they are padded."""
+    """Σ_{p+q} cells[b, p, q], the backward pass of `slid`: whole diagonals at once, after padding two corners."""
     if cells.shape[1] < cells.shape[2]:
         cells = cells.transpose(1, 2)
     q = cells.shape[2]
@@ -100,10 +100,10 @@ def _diagonals(cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batc
 
 
 def new_cells(like: Tensor, grid: Grid, num_fcts: int) -> tuple[Tensor, Tensor]:
-    """Room for the cells, and a view of it as (B, H, T, ·) at the last `num_fcts` creation times.
+    """A buffer for the cells, and a view of it as (B, H, T, ·) at the last `num_fcts` creation times.
 
-    By target, what the first creation times have to say of targets before the first one falls into cells of the series
-    before that mean nothing; of the first series, into rows before all of them.
+    By target, forecasts of targets before the first one fall into unused cells of the series before; those of the
+    first series fall into extra rows before all cells.
     """
     batch, dim, (p, q) = len(like), like.shape[-1], grid.shape
     if not grid.by_target:
@@ -115,7 +115,7 @@ def new_cells(like: Tensor, grid: Grid, num_fcts: int) -> tuple[Tensor, Tensor]:
 
 
 def cells_of(cells: Tensor, grid: Grid, num_fcts: int) -> Tensor:
-    """The view of `new_cells`, of cells that are given."""
+    """The same view of given cells."""
     if not grid.by_target:
         return cells
     rows = F.pad(cells.flatten(0, 1), (0, 0, 0, 0, grid.horizon - 1, 0))

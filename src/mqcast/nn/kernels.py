@@ -1,7 +1,8 @@
-"""Compiled kernels for a CPU: kernels.c, built as the package is installed where there is a C compiler.
+"""The compiled kernels (kernels.c), and the one switch between them and plain PyTorch.
 
-They compute what encoder.py, alignment.py, attention.py and decoder.py do, in less time; without them, or on another
-device, those run. `status()` says which it is, and why.
+They compute what encoder.py, alignment.py, attention.py and decoder.py do, in less time. A part with a compiled form
+says so by `has_kernel`, and asks `use_kernels` at each call. `status()` says whether there are kernels, or why there
+are none.
 """
 
 import ctypes
@@ -20,57 +21,57 @@ from torch.nn import functional as F
 
 from mqcast.errors import KernelError
 from mqcast.nn import library
-from mqcast.nn.arguments import LANES, Kind, LayoutError, kinds_of
+from mqcast.nn.arguments import LANES, LayoutError, Signature, signatures_of
 
-OFF = "MQCAST_KERNELS"  # in the environment: "off" for plain PyTorch
-COMPILED = "compiled"  # the status of kernels that are there
+ENV_VAR = "MQCAST_KERNELS"  # "off" turns the kernels off
+COMPILED = "compiled"  # the status of kernels that can be used
 
 
 @dataclass(frozen=True)
 class Kernels:
     functions: ctypes.CDLL
-    kinds: dict[str, Kind]
+    signatures: dict[str, Signature]
 
 
 @cache
 def _kernels() -> tuple[Kernels | None, str]:
-    """The kernels, or None, and what there is to say of them."""
-    if os.environ.get(OFF, "").lower() == "off":
-        return None, f"plain PyTorch: {OFF}=off"
+    """The kernels and their status, or None and why there are none."""
+    if os.environ.get(ENV_VAR, "").lower() == "off":
+        return None, f"plain PyTorch: {ENV_VAR}=off"
     try:
-        found = library.load(library.FOLDER)
-        return Kernels(found, kinds_of(found)), COMPILED
+        functions = library.load(library.FOLDER)
+        return Kernels(functions, signatures_of(functions)), COMPILED
     except library.RefusedError as why:
         return None, f"plain PyTorch: {why}"
     except LayoutError as why:
-        return None, f"plain PyTorch: the kernels do not fit this version of mqcast: {why}; {library.AGAIN}"
+        return None, f"plain PyTorch: the kernels do not fit this version of mqcast: {why}; {library.REINSTALL}"
 
 
 def status() -> str:
     return _kernels()[1]
 
 
-def can_take(parts: Iterable[Tensor]) -> bool:
-    """Are there kernels, and for tensors such as these? Nothing at all is left to PyTorch."""
+def use_kernels(*tensors: Tensor) -> bool:
+    """The switch: are there kernels, and can they take such tensors? They take no empty ones."""
     return (
         _kernels()[0] is not None
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
-        and all(part.is_cpu and part.dtype == torch.float32 and part.numel() > 0 for part in parts)
+        and all(x.is_cpu and x.dtype == torch.float32 and x.numel() > 0 for x in tensors)
     )
 
 
-def _call(function: str, kind: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> None:
+def _call(function: str, step: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> None:
     kernels, why = _kernels()
     if kernels is None:
-        raise KernelError(f"{function} is not there ({why})")
-    arguments = kernels.kinds[kind].arguments(function, sizes, tensors)
+        raise KernelError(f"{function} is not available ({why})")
+    arguments = kernels.signatures[step].arguments(function, sizes, tensors)
     if getattr(kernels.functions, function)(ctypes.byref(arguments)):
-        raise MemoryError("no memory is left for the kernels; take a smaller micro-batch")
+        raise MemoryError("out of memory in the kernels; use a smaller micro-batch")
 
 
-def _laid_out(x: Tensor) -> Tensor:
-    """The tensor, or a copy if it is no plain run of memory that begins where a number may."""
+def _contiguous(x: Tensor) -> Tensor:
+    """The tensor, or a copy if it is not contiguous or not aligned."""
     x = x.resolve_neg().contiguous()
     return x.clone() if x.data_ptr() % x.element_size() else x
 
@@ -86,11 +87,11 @@ def stacked_convolutions(
     biases: Sequence[Float[Tensor, " channel"]],
     dilations: Sequence[int],
 ) -> Float[Tensor, "batch time channel"]:
-    """ReLU(W_0 x_{t−dilation} + W_1 x_t + b), one layer upon the other; of each series from its first step on."""
+    """ReLU(W_0 x_{t−dilation} + W_1 x_t + b), layer after layer, for each series from its first step on."""
     if min(dilations) < 0:
         raise KernelError(f"dilations of {tuple(dilations)} look ahead; they must be 0 or more")
-    steps = torch.tensor([min(dilation, x.shape[1]) for dilation in dilations])  # farther back there is nothing
-    return _Stack.apply(_laid_out(begun), steps, _laid_out(x), *weights, *biases)  # type: ignore[no-any-return]
+    steps = torch.tensor([min(dilation, x.shape[1]) for dilation in dilations])  # beyond the window there is nothing
+    return _Stack.apply(_contiguous(begun), steps, _contiguous(x), *weights, *biases)  # type: ignore[no-any-return]
 
 
 class _Stack(Function):
@@ -112,7 +113,7 @@ class _Stack(Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
         gradients = _gradients(("weight_T", "bias"), given) | {"d_x": torch.empty_like(given["x"])}
-        _call("stack_backward", "Stack", ctx.sizes, given | gradients | {"d_out": _laid_out(d_out)})
+        _call("stack_backward", "Stack", ctx.sizes, given | gradients | {"d_out": _contiguous(d_out)})
         weights = gradients["d_weight_T"].mT.flatten(1, 2)
         return None, None, gradients["d_x"], *weights.unbind(), *gradients["d_bias"].unbind()
 
@@ -126,13 +127,14 @@ def aligned_contexts(
     lookback: int,
     wanted: int,
 ) -> Float[Tensor, "batch fct horizon channel"]:
-    """Σ_s softmax_s(now_t·key_s + ahead_{t+h}·key_s) value_s, as `alignment.aligned_sums`.
+    """Σ_s softmax_s(now_t·key_s + ahead_{t+h}·key_s) value_s, as in `alignment.aligned_sums`.
 
-    Of creation times before the last `wanted`, only cells whose targets these have too; the others hold anything.
+    Before the last `wanted` creation times, only cells that share a target with them are computed; the rest is
+    undefined.
     """
-    parts = (_laid_out(part) for part in (now, ahead, key, value))
-    lookback = min(lookback, key.shape[1] - 1)  # rooms are as wide
-    return _AlignedContexts.apply(_laid_out(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
+    parts = (_contiguous(part) for part in (now, ahead, key, value))
+    lookback = min(lookback, key.shape[1] - 1)  # buffers are this wide
+    return _AlignedContexts.apply(_contiguous(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
 
 
 class _AlignedContexts(Function):
@@ -159,7 +161,7 @@ class _AlignedContexts(Function):
     def backward(ctx: Any, d_cells: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         named = _AlignedContexts.named(ctx.saved_tensors)
         gradients = _gradients(("now", "ahead", "key", "value"), named)
-        _call("align_backward", "Align", ctx.sizes, named | gradients | {"d_cells": _laid_out(d_cells)})
+        _call("align_backward", "Align", ctx.sizes, named | gradients | {"d_cells": _contiguous(d_cells)})
         return None, None, None, *gradients.values()
 
 
@@ -168,29 +170,29 @@ DIFFERENTIABLE = (
     "of_context", "out", "out_shift",
 )  # fmt: skip
 OF_FEEDBACK = (
-    "query_now", "query_ahead", "key_now", "value_shift", "again_now", "again_ahead", "again_gain", "again_shift",
-    "of_feedback",
+    "query_now", "query_ahead", "key_now", "value_shift", "feedback_block_now", "feedback_block_ahead",
+    "feedback_block_gain", "feedback_block_shift", "of_feedback",
 )  # fmt: skip
 WEIGHTS = ("of_context", "of_feedback", "out")
 
 
 @dataclass(frozen=True)
-class Cells:
-    """All that goes into forecasts once the past has been attended to; `parts` are named as in kernels.c.
+class DecoderCall:
+    """The decoder's arguments after the horizon-specific attention; `parts` are named as in kernels.c.
 
-    Those of `OF_FEEDBACK` may be left out, as is the attention over earlier forecasts then. `of_context`, `of_feedback`
-    and `out` are the weights (out × in) of the maps of c, c̃ and the hidden layer.
+    Without those of `OF_FEEDBACK` there is no attention over earlier forecasts. `of_context`, `of_feedback` and `out`
+    are the weights (out × in) of the linear maps of c, c̃ and the hidden layer.
     """
 
     begun: Bool[Tensor, "batch fct"]
-    kept: Float[Tensor, "batch fct channel"]  # dropout, as factors
+    kept: Float[Tensor, "batch fct channel"]  # dropout as factors
     kept_feedback: Float[Tensor, "batch fct channel"] | None
     fading: Float[Tensor, "horizon pace"]
-    wanted: int  # creation times, the last ones
+    wanted: int  # how many creation times, the last ones, get forecasts
     parts: dict[str, Tensor]
 
     def quantiles(self) -> Float[Tensor, "batch horizon {self.wanted} quantile"]:
-        return _ForecastCells.apply(self.sizes(), *self._given())  # type: ignore[no-any-return]
+        return _DecoderQuantiles.apply(self.sizes(), *self._given())  # type: ignore[no-any-return]
 
     def loss(
         self,
@@ -198,16 +200,16 @@ class Cells:
         is_scored: Bool[Tensor, "batch horizon {self.wanted}"],
         levels: Float[Tensor, " quantile"],
     ) -> Float[Tensor, ""]:
-        """`loss.quantile_loss` of the quantiles, which are thrown away, in one pass with its gradients."""
-        judged = {"targets": _laid_out(targets), "scored": _laid_out(is_scored), "level": _laid_out(levels)}
-        return _LossOfCells.apply(self.sizes(), judged, *self._given())  # type: ignore[no-any-return]
+        """`loss.quantile_loss` of the quantiles and all its gradients in one pass; the quantiles are not kept."""
+        scores = {"targets": _contiguous(targets), "scored": _contiguous(is_scored), "level": _contiguous(levels)}
+        return _DecoderLoss.apply(self.sizes(), scores, *self._given())  # type: ignore[no-any-return]
 
     def _given(self) -> tuple[Any, ...]:
-        """Names, and their tensors."""
+        """The names, then the tensors."""
         given = {"begun": self.begun, "kept": self.kept, "fading": self.fading}
         given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
         given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
-        return tuple(given), *(_laid_out(part) for part in given.values())
+        return tuple(given), *(_contiguous(part) for part in given.values())
 
     def sizes(self) -> dict[str, int]:
         batch, known, horizon, channels = self.parts["attended"].shape
@@ -226,31 +228,31 @@ class Cells:
 
 
 def _arguments(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-    """The tensors as the kernel wants them: weights both ways round, as many outputs as a vector has lanes."""
-    found = dict(zip(names, tensors, strict=True))
-    found["out"] = F.pad(found["out"], (0, 0, 0, -len(found["out"]) % LANES))
-    for name in set(WEIGHTS) & found.keys():
-        found |= {f"{name}_T": found[name], name: found[name].T.contiguous()}
-    return found
+    """The kernel's arguments: weights and their transposes, and outputs padded to a multiple of the lanes."""
+    named = dict(zip(names, tensors, strict=True))
+    named["out"] = F.pad(named["out"], (0, 0, 0, -len(named["out"]) % LANES))
+    for name in set(WEIGHTS) & named.keys():
+        named |= {f"{name}_T": named[name], name: named[name].T.contiguous()}
+    return named
 
 
-def _way_back(sizes: dict[str, int], names: Iterable[str], named: dict[str, Tensor]) -> list[Tensor | None]:
-    """Gradients of what `names` name."""
+def _decoder_backward(sizes: dict[str, int], names: Iterable[str], named: dict[str, Tensor]) -> list[Tensor | None]:
+    """The gradients of the named tensors; None where there is none."""
     gradients = _gradients((name for name in (*DIFFERENTIABLE[1:], *OF_FEEDBACK) if name in named), named)
     gradients["d_attended"] = torch.empty_like(named["attended"])
-    _call("cells_backward", "Cells", sizes, named | gradients)
+    _call("decoder_backward", "Decoder", sizes, named | gradients)
     for name in set(WEIGHTS) & named.keys():
         gradients[f"d_{name}"] = gradients[f"d_{name}"].T
     gradients["d_out"] = gradients["d_out"][: sizes["levels"]]
     return [gradients.get(f"d_{name}") for name in names]
 
 
-class _ForecastCells(Function):
+class _DecoderQuantiles(Function):
     @staticmethod
     def forward(ctx: Any, sizes: dict[str, int], names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         wanted = sizes["made"] - sizes["horizon"] + 1
         quantiles = tensors[1].new_empty(sizes["batch"], sizes["horizon"], wanted, sizes["levels"])
-        _call("cells_forward", "Cells", sizes, _arguments(names, tensors) | {"quantiles": quantiles})
+        _call("decoder_forward", "Decoder", sizes, _arguments(names, tensors) | {"quantiles": quantiles})
         ctx.sizes, ctx.names = sizes, names
         ctx.save_for_backward(*tensors)
         return quantiles
@@ -258,18 +260,18 @@ class _ForecastCells(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_quantiles: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": _laid_out(d_quantiles)}
-        return None, None, *_way_back(ctx.sizes, ctx.names, given)
+        given = _arguments(ctx.names, ctx.saved_tensors) | {"d_quantiles": _contiguous(d_quantiles)}
+        return None, None, *_decoder_backward(ctx.sizes, ctx.names, given)
 
 
-class _LossOfCells(Function):
+class _DecoderLoss(Function):
     @staticmethod
     def forward(
-        ctx: Any, sizes: dict[str, int], judged: dict[str, Tensor], names: tuple[str, ...], *tensors: Tensor
+        ctx: Any, sizes: dict[str, int], scores: dict[str, Tensor], names: tuple[str, ...], *tensors: Tensor
     ) -> Tensor:
         loss = torch.zeros(1, dtype=torch.float64)
-        ctx.save_for_backward(*_way_back(sizes, names, _arguments(names, tensors) | judged | {"loss": loss}))
-        return loss[0].to(judged["targets"].dtype)
+        ctx.save_for_backward(*_decoder_backward(sizes, names, _arguments(names, tensors) | scores | {"loss": loss}))
+        return loss[0].to(scores["targets"].dtype)
 
     @staticmethod
     @once_differentiable

@@ -27,9 +27,9 @@ def between(parts: Parts, start: int, stop: int) -> Parts:
     return tuple(part if part.shape[1] == 1 else part[:, start:stop] for part in parts)
 
 
-RELU = 2**0.5  # gain of weights whose outputs go through a ReLU, so that deep stacks neither fade nor grow
+RELU = 2**0.5  # gain of weights before a ReLU, so that activations of deep stacks neither vanish nor explode
 
-SIDE_TAP = 0.1  # start of a centred convolution's outer taps, relative to its middle one
+SIDE_TAP = 0.1  # initial scale of a centred convolution's outer taps, relative to the middle one
 
 
 def uniform(*shape: int, fan_in: int, gain: float = 1.0) -> nn.Parameter:
@@ -74,11 +74,11 @@ class HorizonLinear(nn.Module):
     def forward(
         self, now: Parts, ahead: Parts, own: Parts, grid: Grid, pairs: Tensor | None = None
     ) -> Float[Tensor, "_ p q out"]:
-        """`pairs`, if any, are added: they have been mapped already."""
+        """`pairs`, if any, are terms of (t, h) that are added as they are."""
         return grid.linear(*self.terms(now, ahead), own, self.own_weights(), pairs)
 
     def terms(self, now: Parts, ahead: Parts) -> tuple[Tensor, Tensor | None]:
-        """What belongs to creation times, and what belongs to targets."""
+        """The terms of creation times, and those of targets."""
         return self.now(now), self.ahead(ahead) if self.ahead is not None else None
 
     def own_weights(self) -> Parts:
@@ -193,7 +193,7 @@ class TapSum(Function):
 class CategoryLinear(nn.Module):
     """W·one-hot(codes) + b, to go through a ReLU: rows of W looked up and added; the one-hot vectors are never built.
 
-    The row of a reserved code 0 (unknown) starts at zero, so that a category never met in training adds nothing.
+    The row of a reserved code 0 (unknown) starts at zero, so that a category that training never saw adds nothing.
     """
 
     first: Tensor
@@ -230,7 +230,7 @@ class Embeddings(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Each number is dropped with a chance of `rate`, told by 16 random bits: on a CPU far faster than nn.Dropout.
+    """Each number is dropped with probability `rate`, decided by 16 random bits: on a CPU far faster than nn.Dropout.
 
     The bits come from `generator`, on the numbers' device; None: from torch's global one.
     """
@@ -244,7 +244,7 @@ class Dropout(nn.Module):
         return x * self.kept(x, *x.shape) if self.training and self.rate else x
 
     def kept(self, like: Tensor, *shape: int) -> Tensor:
-        """0 where a number is dropped, else what makes up for those that are."""
+        """The factors: 0 where a number is dropped, else 1 / (1 − rate)."""
         count, dropped = math.prod(shape), min(round(self.rate * 2**16), 2**16 - 1)
         bits = torch.empty(-(-count // 4), dtype=torch.int64, device=like.device)
         bits.random_(-(2**63), None, generator=self.generator)

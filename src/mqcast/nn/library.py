@@ -1,7 +1,7 @@
-"""The compiled library: vouched for byte by byte before any of it runs, or refused in plain words.
+"""Loads the compiled library after checking every byte of it, or says why not.
 
-libkernels.json, written as the library was built, has its size and SHA-256. What is loaded is a private copy of the
-bytes that were checked, so that nobody who cuts the file short meanwhile brings the process down.
+libkernels.json is written when the library is built and holds its size and SHA-256. What is loaded is a private copy of
+the checked bytes, so truncating the file later cannot crash the process.
 """
 
 import ctypes
@@ -16,68 +16,68 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 SOURCE, LIBRARY, MANIFEST = "kernels.c", "libkernels.so", "libkernels.json"
 LARGEST_FILE = 2**24  # bytes
-AGAIN = "install mqcast again"
+REINSTALL = "reinstall mqcast"
 
 
 class RefusedError(Exception):
-    """Why the library is not taken."""
+    """Why the library is not loaded."""
 
 
 def load(folder: Path = FOLDER) -> ctypes.CDLL:
-    """The library of this folder's source, for this processor."""
-    library = _loaded(_vouched_bytes(folder))
+    """The library in this folder, if it belongs to the source beside it and to this processor."""
+    library = _loaded(_verified_bytes(folder))
     try:
         digest, runs_here = library.kernels_digest, library.kernels_run_here
     except AttributeError:
-        raise RefusedError(f"{LIBRARY} lacks what it should say of itself; {AGAIN}") from None
+        raise RefusedError(f"{LIBRARY} does not describe itself; {REINSTALL}") from None
     digest.restype = ctypes.c_char_p
     if digest() != hashlib.sha256(_content(folder, SOURCE)).hexdigest().encode():
-        raise RefusedError(f"the kernels are of another version; {AGAIN}")
+        raise RefusedError(f"the kernels belong to another version; {REINSTALL}")
     if not runs_here():
         raise RefusedError("this processor lacks AVX2")
     return library
 
 
-def _vouched_bytes(folder: Path) -> bytes:
-    """The library's content, if it is to the byte what was built."""
+def _verified_bytes(folder: Path) -> bytes:
+    """The library's content, if it is exactly what was built."""
     if not os.path.lexists(folder / MANIFEST):
-        raise RefusedError(f"mqcast has been installed without its kernels; {AGAIN}, with a C compiler")
+        raise RefusedError(f"mqcast was installed without compiled kernels; install a C compiler and {REINSTALL}")
     try:
         manifest = json.loads(_content(folder, MANIFEST))
         if "failure" in manifest:
-            raise RefusedError(f"mqcast was built without its kernels: {manifest['failure']}")
+            raise RefusedError(f"mqcast was installed without compiled kernels: {manifest['failure']}")
         size, digest = manifest["size"], manifest["sha256"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise RefusedError(f"{MANIFEST}, which vouches for the kernels, is damaged; {AGAIN}") from None
+        raise RefusedError(f"{MANIFEST}, which holds the checksum of the kernels, is damaged; {REINSTALL}") from None
     content = _content(folder, LIBRARY)
     if (len(content), hashlib.sha256(content).hexdigest()) != (size, digest):
-        raise RefusedError(f"{LIBRARY} is damaged: it is not what was built; {AGAIN}")
+        raise RefusedError(f"{LIBRARY} is damaged: its checksum is wrong; {REINSTALL}")
     return content
 
 
 def _content(folder: Path, name: str) -> bytes:
-    """Of a regular file beside the source; a pipe is never waited for, a link never followed out of the package."""
+    """The bytes of a regular file in the package. Never waits for a pipe, never follows a link out of the package."""
     try:
         path = (folder / name).resolve(strict=True)
         if path.parent != (folder / SOURCE).resolve().parent:
-            raise RefusedError(f"{name} is a link that leads out of the package; {AGAIN}")
+            raise RefusedError(f"{name} is a link to outside the package; {REINSTALL}")
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
-            facts = os.fstat(file)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_FILE:
-                raise RefusedError(f"{name} is not a file that was built; {AGAIN}")
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+                raise RefusedError(f"{name} is not a regular file of a plausible size; {REINSTALL}")
             return b"".join(iter(lambda: os.read(file, LARGEST_FILE), b""))
         finally:
             os.close(file)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        reason = getattr(error, "strerror", None) or "a circle of links"
-        raise RefusedError(f"{name} cannot be read ({reason}); {AGAIN}") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: a cycle of links, before Python 3.13
+        reason = getattr(error, "strerror", None) or "a cycle of links"
+        raise RefusedError(f"{name} cannot be read ({reason}); {REINSTALL}") from None
 
 
 def _loaded(content: bytes) -> ctypes.CDLL:
-    """A private copy in memory where there is such a thing, else in a folder of its own that is removed at once."""
+    """Load a private copy: from memory where the system can, else from a temporary folder that is removed at once."""
     if hasattr(os, "memfd_create"):
-        with suppress(OSError):  # a system may forbid to run what is in memory
+        with suppress(OSError):  # some systems forbid running code from memory
             return _loaded_from_memory(content)
     try:
         with tempfile.TemporaryDirectory(prefix="mqcast-kernels-") as folder:
@@ -85,8 +85,8 @@ def _loaded(content: bytes) -> ctypes.CDLL:
             path.write_bytes(content)
             return ctypes.CDLL(str(path))
     except OSError as error:
-        reason = str(error).rpartition(": ")[2]  # without the name of the copy
-        raise RefusedError(f"the system cannot load {LIBRARY} ({reason}); {AGAIN}") from None
+        reason = str(error).rpartition(": ")[2]  # without the path of the copy
+        raise RefusedError(f"the system cannot load {LIBRARY} ({reason}); {REINSTALL}") from None
 
 
 def _loaded_from_memory(content: bytes) -> ctypes.CDLL:
@@ -98,4 +98,4 @@ def _loaded_from_memory(content: bytes) -> ctypes.CDLL:
     except OSError:
         os.close(copy)
         raise
-    return library  # its copy stays open: the loader knows libraries by name, and the next file would get its number
+    return library  # stays open: the loader identifies libraries by path, and the next file would reuse this number

@@ -15,7 +15,7 @@ def quantile_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Σ_t Σ_q Σ_k L_q(y_{t+k}, ŷ_{t+k}^{(q)}) where scored, and how many terms it has.
 
-    L_q(y, ŷ) = q·(y−ŷ)₊ + (1−q)·(ŷ−y)₊
+    L_q(y, ŷ) = q·(y−ŷ)₊ + (1−q)·(ŷ−y)₊. Plain form: `reference.decoder.quantile_loss`.
     """
     if forecasts.shape[:-1] != targets.shape or targets.shape != is_scored.shape:
         shapes = " and ".join(str(tuple(x.shape)) for x in (forecasts, targets, is_scored))

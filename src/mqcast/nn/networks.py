@@ -19,18 +19,19 @@ from torch import Tensor, nn
 
 from mqcast.data.batch import Batch
 from mqcast.errors import ConfigError
-from mqcast.nn.attention import AllContextsAttention, Block, Codes, FeedbackAttention, Maps
-from mqcast.nn.decoder import AttentionContexts, LocalMLP
+from mqcast.nn.attention import Block, DecoderInputs, Maps
+from mqcast.nn.decoder import LocalMLP
 from mqcast.nn.draws import drawing_from
 from mqcast.nn.encoder import Encoder
 from mqcast.nn.explanation import Explanation
-from mqcast.nn.fused import cells, is_served
+from mqcast.nn.fused import decoder_call, kernel_supports
 from mqcast.nn.grid import Grid
 from mqcast.nn.inputs import Inputs
-from mqcast.nn.kernels import Cells
+from mqcast.nn.kernels import COMPILED, status, use_kernels
 from mqcast.nn.layers import Dropout
 from mqcast.nn.loss import num_terms, quantile_loss
 from mqcast.settings import ModelConfig
+from mqcast.settings.family import FAMILY
 
 
 class Network(nn.Module):
@@ -61,12 +62,12 @@ class Network(nn.Module):
 
     @classmethod
     def seeded(cls, config: ModelConfig, inputs: Inputs, horizon: int, seed: int) -> "Network":
-        """The same weights for the same seed; no random numbers but the network's own are drawn."""
+        """The same weights for the same seed; torch's global generator is left alone."""
         with drawing_from(torch.Generator().manual_seed(seed)):
             return cls(config, inputs, horizon)
 
     def drop_by(self, generator: torch.Generator | None) -> None:
-        """Tell dropout by the bits of a generator; None: of torch's global one."""
+        """Draw dropout from this generator; None: from torch's global one."""
         for module in self.modules():
             if isinstance(module, Dropout):
                 module.generator = generator
@@ -77,70 +78,76 @@ class Network(nn.Module):
         return self.position.reach
 
     def alignment(self) -> list[nn.Parameter]:
-        """Queries and keys of the decoder's attention: what is learnt of where to look."""
-        cells = (self.contexts.cell if isinstance(self.contexts, AttentionContexts) else None, self.feedback)
-        named = [pair for cell in cells if cell is not None for pair in cell.named_parameters()]
+        """Queries and keys of the decoder's attention: the parameters that decide where it looks."""
+        parts = [part for part in (self.contexts, self.feedback) if part is not None]
+        named = [pair for part in parts for pair in part.named_parameters()]
         return [parameter for name, parameter in named if "query" in name or "key" in name]
 
     def forward(
         self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None
     ) -> Float[Tensor, "batch horizon fct quantile"]:
-        """Scaled quantiles, as the network gives them, at the last `num_fcts` creation times (left out: at all).
+        """Scaled quantiles, unsorted, at the last `num_fcts` creation times (default: all). The paper's tab:mqt.
 
         Only what these need is decoded: the contexts of the H − 1 creation times before them, or of L for MQT-All.
+        Cells are pairs (t, h), laid out as (H, n) or by target: see grid.py. Plain form: `reference.forecast`.
         """
         n = self._num_decoded(batch, num_fcts)
-        grid, context_grid = self._grids(n, batch.loc.shape[1])
-        codes = self._codes(batch)  # h_t and r_u
-        if maps is None and self._is_served(batch):  # all that follows, by compiled kernels
-            return self.local.quantiles(self._cells(codes, grid).quantiles())
-        c, c_agnostic = self.contexts(codes, context_grid, maps)  # c_{t,h}, c^a_t
+        grid, context_grid = self._grids(n, batch)
+        x = self._encode(batch)  # h_t: (B, T, ·);  r_u: (1 or B, T+H, ·)
+        if maps is None and self._is_compiled(batch):  # the equations below, by the kernels
+            return self.local.quantiles(decoder_call(*self._decoder(), x, grid).quantiles())
+        c, c_agnostic = self.contexts(x, context_grid, maps)  # c_{t,h}: (B, *cells, D);  c^a_t: (B, T, A)
         own = (c if grid == context_grid else c[:, :, -n:],)
         if self.feedback is not None and self.feedback_block is not None:
-            attended = self.feedback(c, codes, grid, maps, self.feedback_block.map)
-            own = (*own, self.feedback_block(attended, codes, own, grid))  # c_{t,h}, c̃_{t,h}
-        return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, codes, grid))  # ŷ_{t+h}
+            attended = self.feedback(c, x, grid, maps, self.feedback_block.map)
+            own = (*own, self.feedback_block(attended, x, own, grid))  # c_{t,h}, c̃_{t,h}: (B, *cells, D)
+        return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, x, grid))  # ŷ_{t+h}: (B, H, n, Q)
+
+    def _encode(self, batch: Batch) -> DecoderInputs:
+        raw = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
+        r = self.position.normed(raw)
+        h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
+        return DecoderInputs(h, r, raw, batch.begun[:, : batch.loc.shape[1]], self.horizon)
 
     def loss(self, batch: Batch, num_fcts: int) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """`quantile_loss` of the forecasts, and how many terms it has; the kernels find its gradients on the way."""
-        given = batch.targets(num_fcts), batch.is_scored(num_fcts), self.levels
-        if self.local.monotone or not self._is_served(batch):
-            return quantile_loss(self(batch, num_fcts).float(), *given)
-        grid, _ = self._grids(self._num_decoded(batch, num_fcts), batch.loc.shape[1])
-        return self._cells(self._codes(batch), grid).loss(*given), num_terms(*given[1:])
+        """`quantile_loss` of the forecasts and the number of its terms; the kernels compute its gradients as well."""
+        scores = batch.targets(num_fcts), batch.is_scored(num_fcts), self.levels
+        if self.local.monotone or not self._is_compiled(batch):
+            return quantile_loss(self(batch, num_fcts).float(), *scores)
+        grid, _ = self._grids(self._num_decoded(batch, num_fcts), batch)
+        return decoder_call(*self._decoder(), self._encode(batch), grid).loss(*scores), num_terms(*scores[1:])
 
-    def _codes(self, batch: Batch) -> Codes:
-        plain = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
-        r = self.position.normed(plain)
-        h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
-        return Codes(h, r, plain, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+    def _decoder(self) -> tuple[nn.Module, nn.Module | None, Block | None, LocalMLP]:
+        return self.contexts, self.feedback, self.feedback_block, self.local
 
-    def _is_served(self, batch: Batch) -> bool:
-        return is_served(self.config, self.local.out.weight, batch.loc)
+    def _is_compiled(self, batch: Batch) -> bool:
+        return kernel_supports(*self._decoder()) and use_kernels(self.local.out.weight, batch.loc)
 
-    def _cells(self, codes: Codes, grid: Grid) -> Cells:
-        return cells(self.contexts, self.feedback, self.feedback_block, self.local, codes, grid)
+    def why_not_compiled(self) -> str | None:
+        """Why this network is decoded by PyTorch although it has a compiled form; None otherwise."""
+        has_compiled_form = self.levels.is_cpu and kernel_supports(*self._decoder())
+        return status() if has_compiled_form and status() != COMPILED else None
 
-    def _grids(self, num_fcts: int, num_steps: int) -> tuple[Grid, Grid]:
-        """Cells that get forecasts, and cells that get contexts; MQT-All needs contexts of the look-back as well."""
-        grid = Grid(self.horizon, num_fcts, by_target=isinstance(self.feedback, FeedbackAttention))
-        if not isinstance(self.feedback, AllContextsAttention):
-            return grid, grid
-        return grid, Grid(self.horizon, min(num_fcts + self.config.lookback, num_steps))
+    def _grids(self, num_fcts: int, batch: Batch) -> tuple[Grid, Grid]:
+        """The cells that get forecasts, and the cells whose contexts these need."""
+        if self.feedback is not None:
+            return self.feedback.grids(num_fcts, batch.loc.shape[1])
+        grid = Grid(self.horizon, num_fcts)
+        return grid, grid
 
     def _num_decoded(self, batch: Batch, num_fcts: int | None) -> int:
-        """How many creation times get forecasts."""
+        """The number of creation times that get forecasts, once the batch is known to fit."""
         num_steps = batch.loc.shape[1]
         if batch.horizon != self.horizon:
             raise ConfigError(
                 f"the network forecasts {self.horizon} steps, the batch has {batch.horizon}; plan the windows with "
                 f"WindowConfig(horizon={self.horizon})"
             )
-        for name, width in self.inputs.widths().items():
-            if (found := getattr(batch, name).shape[-1]) != width:
+        for name, expected in self.inputs.widths().items():
+            if (width := getattr(batch, name).shape[-1]) != expected:
                 raise ConfigError(
-                    f"the batch has {found} columns in {name}, the network was made for {width}; build its panel with "
-                    "like= the panel of the network"
+                    f"the batch has {width} columns in {name}, the network was made for {expected}; build its panel "
+                    "with like= the panel of the network"
                 )
         n = num_steps if num_fcts is None else num_fcts
         if not 1 <= n <= num_steps:
@@ -149,7 +156,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def quantiles(self, batch: Batch, num_fcts: int | None = None) -> "Quantiles":
-        """What is published: quantiles that never cross."""
+        """Quantiles as they are published: sorted, so they never cross."""
         with evaluating(self):
             raw = self(batch, num_fcts)
         return Quantiles(raw.sort(dim=-1).values, (raw.diff(dim=-1) < 0).any(dim=-1))
@@ -158,7 +165,8 @@ class Network(nn.Module):
     def explain(self, batch: Batch, num_fcts: int | None = None) -> Explanation:
         """The attention weights behind the forecasts of `quantiles`, by step of the window."""
         if not self.config.variant.has_attention:
-            raise ConfigError(f"{self.config.model} has no attention to explain; fit mqt, mqt-nods or mqt-all")
+            names = ", ".join(name for name, variant in FAMILY.items() if variant.has_attention)
+            raise ConfigError(f"{self.config.model} has no attention to explain; fit one of {names}")
         maps = Maps()
         with evaluating(self):
             n = self(batch, num_fcts, maps).shape[2]
@@ -168,7 +176,7 @@ class Network(nn.Module):
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Without dropout; the network's mode is as it was afterwards."""
+    """In evaluation mode, and afterwards in the mode it was in."""
     if not network.training:
         yield
         return
@@ -181,12 +189,12 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Scaled quantiles in rising order, and where the network's own had crossed."""
+    """Scaled quantiles in rising order, and where the network's own crossed."""
 
     values: Float[Tensor, "batch horizon fct quantile"]
     crossed: Bool[Tensor, "batch horizon fct"]
 
     def crossing_rate(self, where: Bool[Tensor, "batch horizon fct"] | None = None) -> float:
-        """The share of forecasts that crossed before they were rearranged."""
+        """The share of forecasts that crossed before they were sorted."""
         crossed = self.crossed if where is None else self.crossed[where]
         return crossed.cpu().double().mean().item() if crossed.numel() else 0.0

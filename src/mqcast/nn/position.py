@@ -22,12 +22,12 @@ def doubling_dilations(total: int) -> tuple[int, ...]:
     return tuple(sorted(dilations))
 
 
-FLAG_GAIN = 5.0  # events are rare: raised like this, what they do is learnt as soon as what the calendar does
-ORDINARY = 0.5  # variance of a code that is brought to half of it: steps without events stay small beside those with
+FLAG_GAIN = 5.0  # events are rare: scaled up, their effect is learnt as early as that of the calendar
+ORDINARY = 0.5  # the variance that is halved: steps without events stay small beside those with
 
 
 class Covariates(nn.Module):
-    """Numbers as they are, flags raised, categories one-hot and through a dense layer of d_h with ReLU."""
+    """Numbers as they are, flags times FLAG_GAIN, categories one-hot through a dense layer of d_h with ReLU."""
 
     gain: Tensor
 
@@ -55,7 +55,7 @@ class Covariates(nn.Module):
 
 
 def reach_of(config: ModelConfig, horizon: int) -> int:
-    """R: how many steps away an event may be felt; left out of the settings: as far as the horizon."""
+    """R: how many steps away an event can have an effect; by default as far as the horizon."""
     return horizon - 1 if config.position_dilations is None else sum(config.position_dilations)
 
 
@@ -74,9 +74,9 @@ def within_reach(batch: Batch, reach: int) -> tuple[Tensor, Tensor]:
 class LearnedPosition(nn.Module):
     """PE^g: dilated convolutions that look both ways; PE^l: a dense layer for every step.
 
-    With `position_norm` the encoder and the attention see both brought to unit size, at most: else rare, raised flags
-    drown the target and saturate the softmax. m_L sees them as they are: how deep a discount is must not fade beside
-    the flag that announces it.
+    With `position_norm` the encoder and the attention see both normalised to at most unit variance; otherwise rare,
+    scaled-up flags drown the target and saturate the softmax. m_L sees them raw, so that the depth of a discount is not
+    lost beside the flag that announces it. Plain form: `reference.position.global_position` and `local_position`.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
@@ -119,10 +119,11 @@ def unit(code: Float[Tensor, "shared steps channel"]) -> Float[Tensor, "shared s
 
 
 class RawPosition(nn.Module):
-    """What MQ-CNN and MQ-RNN have in its place: the covariates, and linear distances to the nearest events.
+    """What MQ-CNN and MQ-RNN use instead: the covariates, and linear distances to the nearest events.
 
-    Of global events both ways, as far as the reach; of a series' known flags from the last one only, since how far the
-    next one is would have to stop at each creation time's own horizon. The reach is that of the learned positions.
+    To global events both ways, as far as the reach; to a series' known flags only back to the last one, since the
+    distance to the next would have to stop at each creation time's own horizon. The reach is that of the learned
+    positions. Plain form: `reference.position.raw_position`.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):

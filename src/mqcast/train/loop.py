@@ -24,7 +24,6 @@ from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
-from mqcast.nn.fused import why_not_served
 from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.run import Run, exists
@@ -162,7 +161,7 @@ class Training:
             self._tell(Begin(self.state.step, self.total_steps))
             if said := zeros_told_apart(self.plan.panel, self.config.scaling, self.until):
                 self._tell(Message(said))
-            if self.ranks.device.type == "cpu" and (why := why_not_served(self.config.model)):
+            if why := self.network.why_not_compiled():
                 self._tell(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished

@@ -1,7 +1,5 @@
 """Which creation times are trained on, and which are validated on."""
 
-import numpy as np
-
 from mqcast.data.frequency import show_time
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
@@ -14,15 +12,15 @@ from mqcast.settings import RunConfig
 def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
     """The spans of training and, if there is one, of validation; what is not set is told from the panel's end."""
     split, horizon = config.split, config.window.horizon
-    last = int(np.argmax(panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]))
-    valid = _end_of(panel, last, 0) if split.valid_until is None else as_time(split.valid_until, panel.axis)
+    last = panel.last_observed_series
+    valid = panel.last_observed_time() if split.valid_until is None else as_time(split.valid_until, panel.axis)
     if split.train_until is not None:
         train = as_time(split.train_until, panel.axis)
     elif config.train.patience is None:
         train = valid
     else:
         before = panel.last_observed[last] - panel.steps_until(valid)[last]
-        train = _end_of(panel, last, horizon + max(int(before), 0))
+        train = panel.last_observed_time(horizon + max(int(before), 0))
     if not panel.span[0] <= train <= valid:
         raise ConfigError(
             f"training would end at {show_time(train)} and validation at {show_time(valid)}, which is not an order "
@@ -42,9 +40,3 @@ def known_to_training(panel: Panel, config: RunConfig, layout: Layout | None = N
         until = as_time(config.split.train_until, panel.axis) if until is None else until
         return known_at(panel, until, layout)
     return panel if layout is None else read_as(panel, layout)
-
-
-def _end_of(panel: Panel, series: int, steps_before: int) -> int:
-    """The time so many steps before a series' last observation."""
-    start = panel.last_observed[series : series + 1] - steps_before
-    return int(panel.times_at(np.array([series]), start, 1)[0, 0])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
-from mqcast.levels import percentile
+from mqcast.levels import percentile, pinball
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network, evaluating
 from mqcast.train.distributed import Ranks
@@ -46,6 +46,5 @@ def _in_units(batch: Batch, forecasts: Tensor, levels: np.ndarray) -> Tensor:
     scored = batch.is_scored(n).cpu().numpy()
     both = batch.unscaled(torch.cat((batch.targets(n)[..., None], forecasts), dim=-1))
     values = np.where(scored[..., None], both, 0)
-    error = values[..., :1] - values[..., 1:]
-    losses = np.maximum(levels * error, (levels - 1) * error).sum(axis=(0, 1, 2))
+    losses = pinball(values[..., :1], values[..., 1:], levels).sum(axis=(0, 1, 2))
     return torch.from_numpy(np.append(np.abs(values[..., 0]).sum(), losses))
