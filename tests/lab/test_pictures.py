@@ -32,3 +32,9 @@ def test_drawn_anew_the_network_is_byte_for_byte_the_picture_in_the_docs():
 @pytest.mark.parametrize("name", ["evidence-leaderboard", "evidence-trade-off"])
 def test_drawn_anew_the_evidence_is_byte_for_byte_the_picture_in_the_docs(name):
     check(script("evidence").PICTURES[name](), f"{name}.svg", "evidence")
+
+
+def test_the_tables_of_the_evidence_are_those_of_the_records():
+    tables = script("evidence_tables")
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.with_tables(page) == page, "write them again: python -m lab pictures evidence_tables"

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import ndtri
 
 from mqcast.data.frequency import season_of
 from mqcast.data.panel import Panel
@@ -33,6 +32,8 @@ def seasonal_naive(
     Quantiles are normal around the last value of the same season, with the spread of the seasonal differences up to the
     cutoff, which grows with the root of the seasons ahead; none is below 0 if no target was up to the cutoff.
     """
+    from scipy.special import ndtri  # a quarter of a second that other models do not need
+
     season = season or season_of(panel.axis.frequency)
     plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
     first_negative = _first_negative(panel)
