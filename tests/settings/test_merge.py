@@ -85,3 +85,8 @@ def test_windows_grow_to_the_whole_context_unless_the_user_says_how_far():
     assert grown.origins["window.history"] is Origin.FOLLOWS
     said = merge(WINDOW, Layer(Origin.FILE, {"window": {"history": 8}}))
     assert said.with_whole_context() is said
+
+
+def test_a_table_that_does_not_exist_is_refused_even_if_it_is_empty():
+    with pytest.raises(ConfigError, match=r"no setting 'trian' \(did you mean 'train'\?\)"):
+        merge(WINDOW, Layer(Origin.FILE, {"trian": {}}))

@@ -106,7 +106,8 @@ def merge(*layers: Layer, asked: Mapping[str, Any] | None = None) -> Merged:
             _refuse_contradiction(name, value, (asked or {}).get(name, value))
             values[name] = value, layer.origin
     values |= {name: (value, Origin.ARGUMENTS) for name, value in (asked or {}).items()}
-    tables: dict[str, Any] = {}
+    known = {*RunConfig.model_fields, *OTHER_TABLES}
+    tables: dict[str, Any] = {name: {} for layer in layers for name in layer.tables if name not in known}  # refused
     for name, (value, _) in values.items():
         *path, field = name.split(".")
         place = tables
