@@ -44,8 +44,9 @@ fix: $(READY)  ## let ruff put right what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-slow: $(READY)  ## the long tests
-	$(BIN)/python -m pytest -m slow
+slow: $(READY)  ## the long tests, with the longest of them; then the equations on all their examples
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow --durations=15
+	OMP_NUM_THREADS=1 MQCAST_TESTS=thorough $(BIN)/python -m pytest -n 2 tests/paper
 
 bench: $(READY)  ## the benchmarks, beside peers (each in an environment of its own); run nothing else meanwhile
 	$(BIN)/python -m lab.benchmarks.versus_peers

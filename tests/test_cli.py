@@ -1,20 +1,46 @@
 """The command line: each verb works, each mistake is one clear line and a non-zero exit, nothing is half-written."""
 
+import contextlib
+import io
 import json
 import re
 import subprocess
 import sys
+import traceback
+from types import SimpleNamespace
+from unittest import mock
 
 import polars as pl
 import pytest
 
 import mqcast
 from mqcast import Panel, Schema
+from mqcast.cli import main
 
 
-def run(*arguments, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mqcast", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+def run(*arguments, cwd: str = ".") -> SimpleNamespace:
+    """The command in this process: a fresh one takes seconds to import what it needs."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(cwd))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        stack.enter_context(mock.patch.object(sys, "argv", ["mqcast", *map(str, arguments)]))
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code or 0
+        except mqcast.MqcastError:  # with --debug
+            traceback.print_exc()
+            code = 1
+    return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
+
+
+def test_the_module_and_the_script_are_the_same_command(tmp_path):
+    for command in ([sys.executable, "-m", "mqcast"], [f"{sys.exec_prefix}/bin/mqcast"]):
+        done = subprocess.run([*command, "inspect", "nowhere"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: no panel at nowhere")
 
 
 @pytest.fixture

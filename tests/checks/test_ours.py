@@ -48,15 +48,21 @@ def fitted(model: str, has_roles: bool = True) -> Forecaster:
 
 @pytest.mark.parametrize(
     ("model", "has_roles"),
-    [("mqt", True), ("mqt-nods", False), ("mqt-all", True), ("mqcnn", True), ("mqrnn", False), (NAIVE, False)],
+    [
+        ("mqt", True),
+        (NAIVE, False),
+        *(
+            pytest.param(model, has_roles, marks=pytest.mark.slow)
+            for model, has_roles in (("mqt-nods", False), ("mqt-all", True), ("mqcnn", True), ("mqrnn", False))
+        ),
+    ],
 )
 def test_every_model_passes_once_it_is_fitted(model: str, has_roles: bool):
     assert passes(fitted(model, has_roles))
 
 
-@pytest.mark.parametrize("model", ["mqcnn", NAIVE])
-def test_training_and_backtests_pass(model: str):
-    assert passes(new(model))
+def test_training_and_backtests_pass():
+    assert passes(new(NAIVE))
 
 
 @pytest.mark.slow

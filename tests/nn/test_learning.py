@@ -33,7 +33,12 @@ def train(network: Network, batch: Batch, num_steps: int, rate: float) -> None:
     network.eval()
 
 
-@pytest.mark.parametrize("model", MODELS)
+LONG = {"mqt-nods", "mqt-all", "mqrnn"}
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=pytest.mark.slow) if model in LONG else model for model in MODELS]
+)
 def test_each_network_learns_a_tiny_panel_by_heart(model):
     torch.manual_seed(1)
     batch = sample_batch(2)
@@ -103,6 +108,7 @@ def trained_regret(model: str, own_lifts: bool = True) -> float:
     return regret_in_promotions(network, whole_batch(panel), truth)
 
 
+@pytest.mark.slow
 def test_a_lift_seen_only_beyond_the_receptive_field_is_found_by_attention_alone():
     regrets = {model: trained_regret(model) for model in ("mqt", "mqt-nods", "mqcnn")}
     assert regrets["mqt"] < 1.0, regrets
@@ -110,5 +116,6 @@ def test_a_lift_seen_only_beyond_the_receptive_field_is_found_by_attention_alone
     assert regrets["mqcnn"] > 5.0, regrets
 
 
+@pytest.mark.slow
 def test_where_lifts_are_drawn_anew_attention_finds_nothing():
     assert trained_regret("mqt-nods", own_lifts=False) > 5.0

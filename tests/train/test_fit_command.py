@@ -63,11 +63,19 @@ def test_one_process_and_two_train_and_forecast_alike(place):
     assert one.height == NUM_ITEMS * HORIZON * 10
 
 
-def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place):
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [(signal.SIGINT, 2), (signal.SIGTERM, 2)],
+        pytest.param([(signal.SIGINT, 1), (signal.SIGTERM, 1)], marks=pytest.mark.slow),
+    ],
+    ids=["two processes", "one process"],
+)
+def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place, signals):
     """The process that was started passes each signal on to those that it has started."""
     settings = ("--config", "run.toml", "--set", "train.max_epochs=4")
-    mqcast(place, "fit", "panel", "whole", *settings, "--processes", "1")
-    for number, processes in ((signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2)):
+    mqcast(place, "fit", "panel", "whole", *settings, "--processes", "1", "--resume")
+    for number, processes in signals:
         run = f"{processes} stopped by {number}"
         process = start(place, "fit", "panel", run, *settings, "--processes", str(processes))
         metrics = place / run / "metrics.jsonl"
