@@ -7,6 +7,7 @@ An experiment is a TOML file. Its protocol says how the data are split, when net
     parts      the public tasks of the paper: spans of dates that are panels of their own  lab/paper
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from pydantic import Field
 from lab import datasets
 from lab.datasets import Dataset
 from lab.experiments.records import Record
-from lab.experiments.systems import SEASONAL_NAIVE, System
+from lab.experiments.systems import System
 from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
+from mqcast.models import DEFAULT
 from mqcast.settings import RunConfig, Settings
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
@@ -46,8 +48,7 @@ class Experiment(Settings):
     """The fields and steps that every protocol has."""
 
     train_defaults: ClassVar[Mapping[str, Any]] = {"max_epochs": 1_000_000, "num_threads": 1, "patience": None}
-    default_models: ClassVar[tuple[str, ...]] = ("mqt",)
-    required_models: ClassVar[tuple[str, ...]] = ()
+    default_models: ClassVar[tuple[str, ...]] = (DEFAULT,)
     metrics: ClassVar[Sequence[str]] = ()
 
     name: str
@@ -75,6 +76,8 @@ class Experiment(Settings):
     def config(self, model: str, seed: int, tables: Mapping[str, Any], **train: Any) -> RunConfig:
         """Settings of a run: the experiment's, those that suit the model, the user's, and what the protocol decides."""
         system = System.parse(model)
+        if system.network is None:
+            raise ConfigError(f"{model} is no network of the family and has no settings; leave them to its class")
         decided = {
             "window": {"horizon": self.horizon},
             "model": {"model": system.network, "quantiles": self.levels},
@@ -88,9 +91,9 @@ class Experiment(Settings):
             Layer(Origin.ARGUMENTS, tables),
             Layer(Origin.ARGUMENTS, decided),
         ]
-        said = {name: value for layer in layers for name, value in layer.items()}
-        if most := said.get("train.max_steps"):
-            warm_up = min(said.get("train.warmup_steps", 0), most // 10)
+        values = {name: value for layer in layers for name, value in layer.items()}
+        if max_steps := values.get("train.max_steps"):
+            warm_up = min(values.get("train.warmup_steps", 0), max_steps // 10)
             layers.append(Layer(Origin.FOLLOWS, {"train": {"warmup_steps": warm_up}}))
         return self.finish_config(merge(*layers), system)
 
@@ -106,22 +109,25 @@ class Experiment(Settings):
     def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
         """Raise if a name or a setting is wrong, before anything is read or trained."""
         for model in models:
-            if model != SEASONAL_NAIVE:
-                self.config(model, 0, tables)
+            self.config(model if System.parse(model).network else DEFAULT, 0, tables)
+
+    def models_of(self, chosen: Sequence[str] | None) -> list[str]:
+        """The models to run when the user has chosen some, or none."""
+        return list(dict.fromkeys(chosen or self.default_models))
 
     # what a protocol defines
 
+    @abstractmethod
     def load(self, folder: Path | None, out: Path, on_progress: Any = None) -> Any:
         """The data, ready for this protocol."""
-        raise NotImplementedError
 
+    @abstractmethod
     def train(self, data: Any, spec: "RunSpec") -> None:
         """Train one system and keep its forecasts; what is done is not done again. All processes call this alike."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge(self, data: Any, specs: Sequence["RunSpec"], others: Mapping[str, Path], label: str | None) -> "Outcome":
         """Score the forecasts that were kept, with those of other systems; of several processes the first does."""
-        raise NotImplementedError
 
     def notes(self, records: Sequence[Record]) -> list[str]:
         """How to read the table."""

@@ -1,8 +1,9 @@
-"""Protocol "windows", a leaderboard's: before each window a network learns from what is known by then.
+"""Protocol "windows", a leaderboard's: before each window a model learns from what is known by then.
 
 OUT/<name>/<model>-<seed>/
     steps.json          how many steps the first window trains, and the others
-    window-01/run       the run; the next window starts from its weights
+    window-01/run       the run of a network; the next window starts from its weights
+    window-01/model     what a model of the registry keeps; each window fits it anew
     window-01/forecasts.parquet, done.json
 
 A window that is done is not done again; one that was interrupted goes on.
@@ -22,8 +23,9 @@ from lab.datasets import Dataset
 from lab.experiments.experiment import Experiment, Outcome, RunSpec
 from lab.experiments.fev_scores import METRICS, Grid, mean_scores
 from lab.experiments.records import Record
-from lab.experiments.systems import SEASONAL_NAIVE
-from lab.experiments.training import agreed, budgeted_steps, read_json, train, write_frame, write_json
+from lab.experiments.registered import run_registered
+from lab.experiments.systems import SEASONAL_NAIVE, System
+from lab.experiments.training import GIVEN, agreed, budgeted_steps, read_json, train, write_frame, write_json
 from lab.experiments.window_data import Neighbours, WindowData, ZeroRule
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
@@ -124,6 +126,8 @@ def window_folders(data: WindowData, spec: RunSpec) -> list[Path]:
 def run_windows(data: WindowData, spec: RunSpec) -> list[Path]:
     """Train, forecast and keep the forecasts of each window; all processes call this alike."""
     folders = window_folders(data, spec)
+    if System.parse(spec.model).network is None:
+        return [_run_registered(data, spec, number) for number in range(len(folders))]
     done = [number for number, folder in enumerate(folders) if agreed((folder / "done.json").exists())]
     steps: tuple[int, int] | None = None
     for number, folder in enumerate(folders):
@@ -184,6 +188,18 @@ def _run_window(
     agreed(1)
 
 
+def _run_registered(data: WindowData, spec: RunSpec, number: int) -> Path:
+    """Fit a model of the registry anew before a window, on what is known at its cutoff."""
+    cutoff, static = data.cutoffs[number], data.dataset.static
+    known = data.known_at(cutoff)
+    panel = Panel.from_frame(known, data.schema, static)
+    recent = Panel.from_frame(data.without_gaps(known, cutoff), like=panel, static=static)
+    folder, minutes = window_folder(spec, number), spec.options.refit_minutes if number else None
+    return run_registered(
+        spec, folder, panel, recent, cutoff, cutoff, lambda forecasts: data.with_zeros(forecasts, known), minutes
+    )
+
+
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
@@ -194,18 +210,24 @@ def windows_record(data: WindowData, model: str, seed: int, windows: list[dict[s
 
 
 def record_of(data: WindowData, grid: Grid, spec: RunSpec) -> Record:
-    """What one network scored, with what it cost."""
+    """What one model scored, with what it cost."""
     folders = window_folders(data, spec)
     facts = [read_json(folder / "done.json") for folder in folders]
     frames = [pl.read_parquet(folder / "forecasts.parquet") for folder in folders]
+    given = [one.pop(GIVEN, None) for one in facts]
     windows = [one | grid.scores(frame) for one, frame in zip(facts, frames, strict=True)]
     task = data.task.model_dump(mode="json", exclude={"published", "network"})
-    config = {"task": task} | spec.config(max_steps=facts[0]["steps"]).model_dump(mode="json")
+    config = {"task": task} | (given[0] or spec.config(max_steps=facts[0]["steps"]).model_dump(mode="json"))
     cost = {name: sum(one[name] for one in facts) for name in ("wall_seconds", "cpu_seconds")}
     return windows_record(data, spec.model, spec.seed, windows, config=config, **cost)
 
 
 def naive_record(data: WindowData, grid: Grid, num_windows: int | None = None) -> Record:
+    """Scores of the seasonal naive forecast as fev-bench publishes it.
+
+    The registry's `seasonal-naive`, which studies take, differs: where a season was not observed it looks further back,
+    and it cuts quantiles at 0.
+    """
     wall, cpu = time.monotonic(), time.process_time()
     cutoffs = data.cutoffs[:num_windows]
     windows = [{"cutoff": str(cutoff)} | grid.scores(grid.seasonal_naive(cutoff)) for cutoff in cutoffs]

@@ -91,6 +91,14 @@ class PaperTask(Experiment):
         window = config.window.replace(num_fcts=1, aligned=False, num_trajectories=self.num_samples)
         return config.replace(window=window)
 
+    def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
+        if others := [name for name in models if System.parse(name).network is None]:
+            raise ConfigError(
+                f"{self.name} is a task of the paper, which only networks of the family can run; run {others[0]} in a "
+                "study or on a leaderboard"
+            )
+        super().check_models(models, tables)
+
     def load(self, folder: Path | None, out: Path, on_progress: Progress | None = None) -> Panels:
         if folder is None:
             raise ConfigError(f"{self.name} needs --data, the folder with the files of {self.dataset}")

@@ -12,7 +12,7 @@ import polars as pl
 from lab.experiments.experiment import RunSpec
 from lab.experiments.records import Record
 from lab.experiments.systems import BASELINE, ORACLE
-from lab.experiments.training import read_json
+from lab.experiments.training import GIVEN, read_json
 from mqcast.data.schema import Schema
 from mqcast.durable import write_file
 from mqcast.evaluation import Comparison, Volatility, compare, evaluate, loss_by_lead, volatility
@@ -131,10 +131,10 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
     """The training loss of each network against the CPU-seconds it has used."""
     figure = go.Figure()
     for done in sorted(folder.glob(f"*-{seed}/done.json")):
-        facts = read_json(done)
-        if "members" in facts:
+        facts, metrics = read_json(done), done.parent / "run" / "metrics.jsonl"
+        if not metrics.exists():
             continue
-        steps = [line for line in read_metrics(done.parent / "run" / "metrics.jsonl") if line["record"] == "step"]
+        steps = [line for line in read_metrics(metrics) if line["record"] == "step"]
         rate = facts["cpu_seconds"] / max(facts["wall_seconds"], 1e-9)
         name = done.parent.name.removesuffix(f"-{seed}")
         x, y = [rate * line["seconds"] for line in steps], pl.Series([line["loss"] for line in steps])
@@ -156,8 +156,8 @@ def records_of(judgement: Judgement, spec: RunSpec, title: str) -> list[Record]:
         done, peer = (read_json(one.folder / name) for name in ("done.json", "peer.json"))
         facts = done or peer.get("facts", {})
         config: dict[str, Any] = {"study": study.model_dump(mode="json", exclude={"network", "models"})}
-        config |= peer.get("config", {})
-        if done:
+        config |= peer.get("config", {}) | facts.pop(GIVEN, {})
+        if "steps" in done:
             config |= one.config(max_steps=facts["steps"]).model_dump(mode="json")
         metrics = {percentile(level): row[f"qrisk_pooled_{quantile_column(level)}"] for level in study.levels}
         for excess in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):

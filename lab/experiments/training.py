@@ -22,6 +22,7 @@ from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
 from mqcast.train.records import Step, read_metrics
 
+GIVEN = "given"  # what a decision was made for, in its file
 TRIAL_STEPS, WARM_UP, TRIAL_SHARE = 100, 5, 0.1  # of the time allowed, at most
 
 
@@ -138,10 +139,10 @@ def once(path: Path, given: dict[str, Any], decide: Callable[[], dict[str, Any]]
     if not agreed(path.exists()):
         decision = decide()
         if is_first():
-            write_json(path, decision | {"given": given})
+            write_json(path, decision | {GIVEN: given})
         agreed(1)
     decision = read_json(path)
-    before = decision.get("given", given)
+    before = decision.get(GIVEN, given)
     changed = [f"{name}: {before.get(name)}, now {value}" for name, value in given.items() if before.get(name) != value]
     if changed:
         raise ConfigError(

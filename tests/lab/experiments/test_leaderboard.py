@@ -15,8 +15,9 @@ from lab.experiments.experiment import LAB, RunSpec, TrainOptions, open_experime
 from lab.experiments.fev_scores import Grid, mean_scores, seasonal_error
 from lab.experiments.leaderboard import Refit, naive_record, record_of, run_windows
 from lab.experiments.records import Record
-from lab.experiments.systems import mean_forecasts
+from mqcast import models
 from mqcast.errors import ConfigError, DataError, MqcastError
+from mqcast.models.ensemble import mean_of_frames
 
 NUM_DAYS, HORIZON, WINDOWS = 90, 5, 2
 TOML = """
@@ -378,10 +379,10 @@ def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_
 def test_seeds_are_averaged_and_frames_that_do_not_match_are_refused(done, data):
     frame = pl.read_parquet(done[1][0])
     other = frame.with_columns(pl.col(data.task.quantile_names) + 2)
-    mean = mean_forecasts([frame, other], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+    mean = mean_of_frames([frame, other], data.task.levels)
     assert np.allclose(mean["q0.5"], frame["q0.5"] + 1)
     with pytest.raises(ConfigError, match="not of the same series"):
-        mean_forecasts([frame, other.head(3)], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+        mean_of_frames([frame, other.head(3)], data.task.levels)
 
 
 def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):
@@ -423,3 +424,41 @@ def test_later_rows_and_series_change_nothing_that_a_window_forecasts(folder, tm
             warnings.simplefilter("ignore")
             found.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
     assert found[0].equals(found[1])
+
+
+OWN_MODEL = """
+import numpy as np
+from mqcast import models
+
+
+@models.register("last-week")
+class LastWeek:
+    def fit(self, panel, options):
+        self.options = options
+
+    def forecast(self, panel, first=None, last=None):
+        def of_history(y):
+            return np.repeat(np.nan_to_num(y[-7:][: self.options.horizon, None]), len(self.options.quantiles), axis=1)
+
+        return models.forecast_each(panel, self.options, of_history, first, last)
+"""
+
+
+def test_a_registered_model_is_fitted_before_each_window_and_recorded(folder, data, tmp_path):
+    (tmp_path / "my_models.py").write_text(OWN_MODEL)
+    places = ["--data", str(folder), "--out", str(tmp_path)]
+    options = ["--model", "last-week", "--module", str(tmp_path / "my_models.py"), "--json"]
+    try:
+        ran = CliRunner().invoke(app, ["run", str(folder / "task.toml"), *places, *options])
+    finally:
+        models.unregister("last-week")
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    (record,) = json.loads(ran.stdout)["records"]
+    assert record["config"]["model"]["model"] == "last-week"
+    assert [window["cutoff"] for window in record["details"]["windows"]] == [str(cutoff) for cutoff in data.cutoffs]
+    assert record["cpu_seconds"] == sum(window["cpu_seconds"] for window in record["details"]["windows"]) > 0
+    forecasts = pl.read_parquet(tmp_path / "shops_1D" / "last-week-0" / "window-02" / "forecasts.parquet")
+    week_before = shops().select("unique_id", pl.col("ds") + dt.timedelta(7), pl.col("y").alias("week before"))
+    both = forecasts.join(week_before, on=["unique_id", "ds"])
+    assert both.filter(unique_id="s0").height == HORIZON
+    assert (both["q0.5"] == both["week before"]).all()

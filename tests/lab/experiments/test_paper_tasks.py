@@ -475,6 +475,8 @@ def test_mistakes_are_one_line(tmp_path):
         assert "\n" not in message
         message = run("run", task, "--data", tmp_path, "--out", tmp_path / "out", fails=True)
         assert "nor in a .zip there; get it from" in message
+    message = run("run", "retail", "--out", tmp_path, "--data", tmp_path, "--model", "seasonal-naive", fails=True)
+    assert "only networks of the family can run; run seasonal-naive in a study" in message
     (tmp_path / "file").touch()
     assert "cannot write" in run("run", "retail", "--data", tmp_path, "--out", tmp_path / "file", fails=True)
 
