@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 NETWORKS = "A network, also NETWORK-unforked or NETWORK-mean-of-3, or a registered model; repeat for more."
 MODULE = "A Python file or a dotted name, imported first: it registers models of your own; repeat for more."
-MINUTES = "Training of each model, before the first window; left out: the settings'."
-REVISIONS = "Of retail, judge also how forecasts of March and April 2016 evolve."
+MINUTES = "Training time of each model, before the first window; default: as the settings say."
+REVISIONS = "For retail, also judge how forecasts of March and April 2016 evolve."
 FORECASTS = "NAME=FILE: another system's forecasts, in a study; repeat for more."
-LABEL = "Name of records and tables, when other systems have only some series."
+LABEL = "Another name for records and tables, for use when --forecasts has only some of the series."
 
 Out = Annotated[Path, typer.Option(help="Where runs and forecasts are written.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the data set's files.")]
@@ -30,18 +30,20 @@ Models = Annotated[list[str] | None, typer.Option(help=NETWORKS)]
 Modules = Annotated[list[str] | None, typer.Option(help=MODULE)]
 Seeds = Annotated[list[int] | None, typer.Option(help="A seed; repeat for more.")]
 Minutes = Annotated[float | None, typer.Option(help=MINUTES)]
-RefitMinutes = Annotated[float | None, typer.Option(help="Training before each later window.")]
-Windows = Annotated[int | None, typer.Option(min=1, help="Only so many windows, from the first.")]
+RefitMinutes = Annotated[float | None, typer.Option(help="Training time before each later window.")]
+Windows = Annotated[int | None, typer.Option(min=1, help="Use only the first N windows.")]
 Search = Annotated[bool, typer.Option(help="Search the paper's grid of 9, by validation loss.")]
 Revisions = Annotated[bool, typer.Option(help=REVISIONS)]
 Forecasts = Annotated[list[str] | None, typer.Option(help=FORECASTS)]
 Label = Annotated[str | None, typer.Option(help=LABEL)]
-Processes = Annotated[int, typer.Option(min=1, help="How many share each step; minutes are of each.")]
+Processes = Annotated[
+    int, typer.Option(min=1, help="Processes that share each training step; --minutes counts for each of them.")
+]
 
 
 @app.command("list")
 def list_command() -> None:
-    """List the experiments, with what each is about."""
+    """List the experiments, with a line about each."""
     from lab.experiments.experiment import FOLDERS, LAB
 
     for folder in FOLDERS:
@@ -74,7 +76,8 @@ def run_command(
 ) -> None:
     """Train the systems of an experiment, judge them, and write a record of each.
 
-    Interrupted, the same command goes on. Options of the data set are settings of the table `dataset`.
+    After an interruption, the same command continues where it stopped. Options of the data set are settings of the
+    table `dataset`.
 
     Examples: [bold]python -m lab run rossmann_1D --data data --out runs --model mqt --results lab/results[/bold],
     [bold]python -m lab run private --out runs --set dataset.num_items=500 --set train.max_epochs=5[/bold]

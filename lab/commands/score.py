@@ -19,7 +19,7 @@ def score_command(
         list[Path], typer.Argument(help="Folders of forecasts, or Parquet files; several are averaged.")
     ],
     data: Annotated[Path, typer.Option(help="The folder with the data set's files.")],
-    name: Annotated[str, typer.Option(help="What the forecaster is called.")] = "forecasts",
+    name: Annotated[str, typer.Option(help="Name of the forecaster.")] = "forecasts",
     results: Results = None,
     as_json: AsJson = False,
 ) -> None:
