@@ -32,7 +32,7 @@ DRAWN_AT_A_TIME = 64  # windows of a micro-batch, without forking
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How every system of one call is trained; `tables` are the user's settings, which count most."""
+    """How every system of one call is trained; `tables` are the user's settings, which overrule all others."""
 
     tables: Mapping[str, Any] = field(default_factory=dict)
     minutes: float | None = None
@@ -56,9 +56,9 @@ class Experiment(Settings):
     options: dict[str, Any] = Field(default={}, description="of the data set's loader")
     horizon: int = Field(ge=1)
     levels: tuple[float, ...] = (0.5, 0.9)
-    network: dict[str, Any] = Field(default={}, description="settings of the networks, a table each")
-    models: dict[str, dict[str, Any]] = Field(default={}, description="by model, settings that suit it better")
-    published: dict[str, dict[str, float]] = Field(default={}, description="scores of others, to stand beside ours")
+    network: dict[str, Any] = Field(default={}, description="settings of the networks, by table")
+    models: dict[str, dict[str, Any]] = Field(default={}, description="settings of single models, which overrule those")
+    published: dict[str, dict[str, float]] = Field(default={}, description="published scores, to show beside ours")
 
     @property
     def quantile_names(self) -> list[str]:
@@ -74,7 +74,7 @@ class Experiment(Settings):
         return datasets.load(self.dataset, folder, **self.options)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], **train: Any) -> RunConfig:
-        """Settings of a run: the experiment's, those that suit the model, the user's, and what the protocol decides."""
+        """Settings of a run: the experiment's, the model's, the user's, and what the protocol decides."""
         system = System.parse(model)
         if system.network is None:
             raise ConfigError(f"{model} is no network of the family and has no settings; leave them to its class")
@@ -98,7 +98,7 @@ class Experiment(Settings):
         return self.finish_config(merge(*layers), system)
 
     def finish_config(self, merged: Merged, system: System) -> RunConfig:
-        """Windows with all the context that forecasts have; without forking as many trajectories a step."""
+        """Windows with all the context that forecasts have; without forking, a step has as many trajectories."""
         config = merged.with_whole_context().config
         if system.is_forked:
             return config
@@ -123,11 +123,11 @@ class Experiment(Settings):
 
     @abstractmethod
     def train(self, data: Any, spec: "RunSpec") -> None:
-        """Train one system and keep its forecasts; what is done is not done again. All processes call this alike."""
+        """Train one system and keep its forecasts, unless that was done before. Every process calls this."""
 
     @abstractmethod
     def judge(self, data: Any, specs: Sequence["RunSpec"], others: Mapping[str, Path], label: str | None) -> "Outcome":
-        """Score the forecasts that were kept, with those of other systems; of several processes the first does."""
+        """Score the kept forecasts, with those of other systems. Only the first process calls this."""
 
     def notes(self, records: Sequence[Record]) -> list[str]:
         """How to read the table."""
@@ -161,7 +161,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was scored: a record per system, tables by name, and pages for people."""
+    """The scores: a record per system, tables by name, and HTML pages."""
 
     records: list[Record]
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Outcome:
 
 
 def open_experiment(name: str | Path) -> Any:
-    """An experiment of the lab by its name, or any by its TOML file."""
+    """An experiment of the lab by its name, or any other by its TOML file."""
     from lab.experiments.leaderboard import Leaderboard
     from lab.experiments.paper_task import PaperTask
     from lab.experiments.study import Study

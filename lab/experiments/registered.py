@@ -29,7 +29,7 @@ def run_registered(
 ) -> Path:
     """Fit a model on what is known at the first cutoff, forecast a panel from every cutoff, and keep the forecasts.
 
-    What is done is not done again, and not taken for what other options or data would give.
+    Forecasts that were kept before are not made again; other options or data than theirs are refused.
     """
     path, options = folder / "forecasts.parquet", _options(spec, folder, first, minutes)
 
@@ -55,7 +55,7 @@ def run_registered(
 
 
 def _options(spec: RunSpec, folder: Path, until: dt.datetime, minutes: float | None) -> models.TrainOptions:
-    """What a model is asked for; the settings are for members that are networks."""
+    """The options of a fit; its settings are for networks that are members of a mean."""
     experiment, tables = spec.experiment, spec.options.tables
     return models.TrainOptions(
         horizon=experiment.horizon,

@@ -65,7 +65,7 @@ class Study(Experiment):
         return StudyData(dataset, dataset.panel())
 
     def models_of(self, chosen: Sequence[str] | None) -> list[str]:
-        """All are judged beside MQ-CNN and the seasonal naive forecast."""
+        """Every study also judges MQ-CNN and the seasonal naive forecast."""
         return list(dict.fromkeys([BASELINE, *(chosen or self.default_models), SEASONAL_NAIVE]))
 
     def train(self, data: StudyData, spec: RunSpec) -> None:
@@ -155,7 +155,7 @@ def _run_members(data: StudyData, spec: RunSpec, is_done: bool) -> Path:
 def reaching(rows: pl.DataFrame, dataset: Dataset, study: Study) -> pl.DataFrame:
     """Series that end before the last target get rows without one: known values stay, and no flag is set.
 
-    They are forecast like the others as long as nobody knows that they have ended; only what has an actual is judged.
+    They are forecast like the others, since their end is not known at the cutoff; only dates with an actual are judged.
     """
     schema = dataset.schema
     if not schema.known:

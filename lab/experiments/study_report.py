@@ -1,4 +1,4 @@
-"""The paper's tables of a study's systems, a page of them, and their records."""
+"""The paper's tables of a study's systems, a page with them, and the records."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Judgement:
         return {name: table.to_dicts() for name, table in tables.items()}
 
     def regret(self) -> pl.DataFrame | None:
-        """By slice, the loss above the oracle's, as a share of it; None without one."""
+        """By slice, the loss above the oracle's, as a share of it; None without an oracle."""
         losses, keys = self.comparison.losses.select("dimension", "model", "level", "loss"), ["dimension", "level"]
         best = losses.filter(model=ORACLE).select(*keys, best="loss")
         if not best.height:
@@ -149,7 +149,7 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
 
 
 def records_of(judgement: Judgement, spec: RunSpec, title: str) -> list[Record]:
-    """One of each system: its q-risks, what it was trained with and what it cost."""
+    """One record per system: its q-risks, its settings and its cost."""
     records, regret, study = [], judgement.regret(), spec.experiment
     for row in judgement.accuracy.iter_rows(named=True):
         one = spec.replace(model=row["model"])

@@ -161,14 +161,14 @@ def test_the_record_of_the_seasonal_naive_forecast_has_the_published_scores():
 
 def test_seasonal_naive_repeats_the_last_week_and_widens_with_the_weeks(data):
     grid, cutoff = Grid(data), data.cutoffs[0]
-    found = grid.seasonal_naive(cutoff).filter(unique_id="s0")
-    before = shops().filter(pl.col("unique_id") == "s0", pl.col("ds").is_in([t - dt.timedelta(7) for t in found["ds"]]))
-    assert found["q0.5"].to_list() == before["y"].to_list()
-    assert (found["q0.9"] - found["q0.5"]).n_unique() <= 2  # rounding
-    assert found["q0.1"].min() < 0
+    naive = grid.seasonal_naive(cutoff).filter(unique_id="s0")
+    before = shops().filter(pl.col("unique_id") == "s0", pl.col("ds").is_in([t - dt.timedelta(7) for t in naive["ds"]]))
+    assert naive["q0.5"].to_list() == before["y"].to_list()
+    assert (naive["q0.9"] - naive["q0.5"]).n_unique() <= 2  # rounding
+    assert naive["q0.1"].min() < 0
 
 
-def test_forecasts_that_are_not_there_are_told(data):
+def test_missing_forecasts_are_reported(data):
     grid, cutoff = Grid(data), data.cutoffs[0]
     frame = grid.seasonal_naive(cutoff).filter(pl.col("unique_id") != "s3")
     with pytest.raises(DataError, match=r"'s3'.*no forecast 1 steps after"):
@@ -211,7 +211,7 @@ def test_a_gap_is_closed_by_whole_weeks_for_forecasting_alone(data):
     assert not moved.select("unique_id", "ds").is_duplicated().any()
 
 
-def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
+def test_a_rule_that_the_data_break_is_reported(folder, tmp_path):
     broken = shops().with_columns(pl.when(pl.col("ds") == dt.datetime(2024, 1, 7)).then(5.0).otherwise("y").alias("y"))
     broken.write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
@@ -229,12 +229,12 @@ def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
         ({"columns": None}, "need a table .columns."),
     ],
 )
-def test_impossible_tasks_are_told(folder, change, message):
+def test_impossible_tasks_are_refused(folder, change, message):
     with pytest.raises(ConfigError, match=message):
         open_experiment(folder / "task.toml").replace(**change)
 
 
-def test_unknown_tasks_are_told_with_those_that_there_are():
+def test_an_unknown_task_is_refused_with_a_list_of_all():
     with pytest.raises(ConfigError, match=r"no experiment 'rossman'; give a TOML file, or one of .*rossmann_1D"):
         open_experiment("rossman")
 
@@ -369,8 +369,8 @@ def test_a_column_that_the_data_lack_is_named(folder):
     ],
 )
 def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_path, change, match):
-    change(pl.read_parquet(done[1][0])).write_parquet(tmp_path / "theirs.parquet")
-    command = ["score", str(folder / "task.toml"), str(tmp_path / "theirs.parquet"), "--data", str(folder)]
+    change(pl.read_parquet(done[1][0])).write_parquet(tmp_path / "other.parquet")
+    command = ["score", str(folder / "task.toml"), str(tmp_path / "other.parquet"), "--data", str(folder)]
     ran = CliRunner().invoke(app, command)
     assert isinstance(ran.exception, MqcastError), ran.exception
     assert re.search(match, str(ran.exception))
@@ -417,13 +417,13 @@ def test_later_rows_and_series_change_nothing_that_a_window_forecasts(folder, tm
     pl.concat([late.with_columns(open=pl.lit(1, pl.Int8)), rows]).write_parquet(other / "shops.parquet")
     pl.concat([towns(), pl.DataFrame({"unique_id": ["a"], "town": ["0"]})]).write_parquet(other / "towns.parquet")
     (other / "task.toml").write_text(TOML)
-    found = []
+    forecasts = []
     for place in (folder, other):
         data = open_experiment(place / "task.toml").load(place)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
-    assert found[0].equals(found[1])
+            forecasts.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
+    assert forecasts[0].equals(forecasts[1])
 
 
 OWN_MODEL = """

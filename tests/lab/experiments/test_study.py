@@ -144,11 +144,11 @@ def test_series_that_end_get_a_plan_without_promotions():
     whole = pl.DataFrame({"unique_id": "a", "ds": weeks, "y": 1.0, "promo": 1, "price": np.arange(10.0)})
     rows = pl.concat([whole, whole.head(4).with_columns(unique_id=pl.lit("b"))])
     study = Study(name="s", dataset="frat", horizon=2, train_until=weeks[5], last_cutoff=weeks[6])
-    found = reaching(rows, Dataset(rows.lazy(), schema), study).filter(unique_id="b")
-    assert found["ds"].max() == weeks[8]
-    assert found["promo"].to_list() == [1] * 4 + [0] * 5
-    assert found["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
-    assert found["y"].null_count() == 5
+    extended = reaching(rows, Dataset(rows.lazy(), schema), study).filter(unique_id="b")
+    assert extended["ds"].max() == weeks[8]
+    assert extended["promo"].to_list() == [1] * 4 + [0] * 5
+    assert extended["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+    assert extended["y"].null_count() == 5
 
 
 def test_what_is_done_is_not_taken_for_what_other_settings_or_data_would_give(study, data, spec, judged, tmp_path):
@@ -220,13 +220,13 @@ def test_the_command_trains_judges_and_records(tmp_path):
     assert "all tables" in ran.stdout
     names = {path.name for path in (tmp_path / "results" / "private").iterdir()}
     assert names == {f"{what}-0.json" for what in ("mqt", "mqcnn", "seasonal-naive", "oracle", "tables")}
-    found, best = (
+    network, best = (
         json.loads((tmp_path / "results" / "private" / f"{name}-0.json").read_text()) for name in ("mqt", "oracle")
     )
-    assert found["metrics"]["regret P50, Overall"] == pytest.approx(
-        found["metrics"]["P50"] / best["metrics"]["P50"] - 1
+    assert network["metrics"]["regret P50, Overall"] == pytest.approx(
+        network["metrics"]["P50"] / best["metrics"]["P50"] - 1
     )
-    assert found["metrics"]["regret P50, Overall"] > 0
+    assert network["metrics"]["regret P50, Overall"] > 0
 
 
 def test_what_happens_after_train_until_changes_no_forecast_made_at_it(study, data, spec, tmp_path):
