@@ -1,9 +1,9 @@
-"""Seconds and memory to judge a large backtest: volatility of two models, paired, and accuracy.
+"""Time and memory to evaluate a large backtest: volatility of two models, paired, and accuracy.
 
     python -m lab benchmark evaluate [--items 30000] [--targets 28] [--leads 28] [--resamples 1000] [--rounds 3]
 
 Frames of random forecasts in memory (polars), rows in the order a backtest writes them: by item, cutoff and lead. Each
-way runs in a process of its own; time is from the frames to the tables, memory is that process' peak, frames included.
+evaluation runs in a process of its own; time is from the frames to the tables, memory is the peak, frames included.
 Writes lab/results/benchmarks/evaluate.json.
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
     with lock():
         for number in range(options.rounds):
             for way in WAYS:
-                rounds[way].append(run([sys.executable, __file__, "--way", way, *settings]))
+                rounds[way].append(run([sys.executable, "-m", "lab.benchmarks.evaluate", "--way", way, *settings]))
                 print(number, way, rounds[way][-1], flush=True)
     medians = {
         way: {key: float(np.median([one[key] for one in runs])) for key in ("seconds", "peak_gib", "values")}

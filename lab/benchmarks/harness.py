@@ -1,4 +1,4 @@
-"""What the benchmarks share: one lock, environments for peers, a watched subprocess, machine facts, the record."""
+"""What the benchmarks share: a lock, environments for peers, a supervised subprocess, machine facts, the record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMORY_LIMIT_GIB, TIME_LIMIT_S, POLL_S = 20.0, 900.0, 0.05
 
 @contextlib.contextmanager
 def lock(shared: bool = False) -> Iterator[None]:
-    """Hold lab/benchmarks/.lock: what is timed alone, trainings (`shared`) beside each other; waits for the others."""
+    """Hold lab/benchmarks/.lock, waiting for it: timings run alone, trainings (`shared`) beside each other."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with (HERE / ".lock").open("w") as handle:
         try:
@@ -40,9 +40,9 @@ def lock(shared: bool = False) -> Iterator[None]:
 
 
 def environment(name: str, pins: Sequence[str], with_torch: bool = True) -> Path | str:
-    """The Python of a peer's own environment, made once per set of pins; a sentence if it cannot be made.
+    """The Python of a peer's own environment, made once per set of pins; the reason if it cannot be made.
 
-    The repository's constraints go in with the first package, torch, so that later ones find it settled.
+    torch is installed first, with the repository's constraints, so that the peer's packages keep its version.
     """
     home, constraint = ENVS / name, ["--constraint", str(ENVS / "constraints.txt")]
     python, ready, wanted = home / "bin" / "python", home / ".ready", "\n".join(pins)
@@ -51,7 +51,7 @@ def environment(name: str, pins: Sequence[str], with_torch: bool = True) -> Path
     print(f"making the environment of {name} (once)", flush=True)
     ENVS.mkdir(exist_ok=True)
     pinned = re.findall(r"^[\w.-]+==[^\s;]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    (ENVS / "constraints.txt").write_text("\n".join(pinned))  # without hashes, which a peer's own packages have not
+    (ENVS / "constraints.txt").write_text("\n".join(pinned))  # without hashes: the peer's own packages have none
     pip = [str(python), "-m", "pip", "install", "--quiet"]
     steps = {
         "venv": [sys.executable, "-m", "venv", "--clear", str(home)],
@@ -76,14 +76,14 @@ def _anon_gib(pid: int) -> float:
 
 
 def _watch(process: subprocess.Popen, memory_gib: float, seconds: float) -> str | None:
-    """Wait for the process; end it, and say why, once it (children apart) passes the memory or the time allowed."""
+    """Wait for the process; end it and return the reason once it exceeds its limits (memory without its children)."""
     start = time.monotonic()
     while process.poll() is None:
         reason = None
         if _anon_gib(process.pid) > memory_gib:
-            reason = f"memory: passed {memory_gib:g} GiB after {time.monotonic() - start:.0f} s"
+            reason = f"memory: exceeded {memory_gib:g} GiB after {time.monotonic() - start:.0f} s"
         elif time.monotonic() - start > seconds:
-            reason = f"time: passed {seconds:g} s"
+            reason = f"time: exceeded {seconds:g} s"
         if reason:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -93,14 +93,14 @@ def _watch(process: subprocess.Popen, memory_gib: float, seconds: float) -> str 
 
 
 def _without_paths(text: str) -> str:
-    """The text without the folders of this machine, for the record is published."""
+    """The text without the folders of this machine, because the record is published."""
     for folder, name in ((ROOT, "."), (sys.base_prefix, "<python>"), (Path.home(), "~")):
         text = text.replace(str(folder), name)
     return text[:300]
 
 
 def _others_cpu() -> float:
-    """CPU seconds that the machine has spent so far on anything but this process and its ended children."""
+    """CPU seconds that the machine has spent so far outside this process and its finished children."""
     user, nice, system, _idle, _wait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
     mine = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     busy = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
@@ -108,7 +108,7 @@ def _others_cpu() -> float:
 
 
 def run(command: Sequence[str | Path], memory_gib: float = MEMORY_LIMIT_GIB, seconds: float = TIME_LIMIT_S) -> dict:
-    """What `_run` finds, and with it the CPU seconds that the rest of the machine took meanwhile: near 0 if quiet."""
+    """The result of `_run`, with the CPU seconds that other programs used meanwhile: near 0 on a quiet machine."""
     before = _others_cpu()
     return {**_run(command, memory_gib, seconds), "others_cpu_s": round(max(0.0, _others_cpu() - before), 2)}
 
@@ -139,7 +139,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def machine() -> dict:
-    """Cores, memory, processor and Python: facts about the machine that say nothing of where it is."""
+    """Cores, memory, processor and Python; nothing that identifies the machine."""
     info = {}
     for name in ("cpuinfo", "meminfo"):
         for line in Path(f"/proc/{name}").read_text().splitlines():
@@ -184,10 +184,10 @@ def write_record(name: str, body: dict, folder: str = "benchmarks") -> Path:
 
 
 def merge_record(path: Path, part: str, keys: dict[str, dict], body: dict) -> Path:
-    """Put one script's key figures and raw ones into a record that several scripts share; what others wrote stays.
+    """Put one script's key figures and raw figures into a record that several scripts share.
 
-    A key's figure stands at the top, its spread and goal in `spreads`, the raw figures in a table of the script's own.
-    Notes that someone wrote into the record are kept.
+    Key figures are at the top level, their spreads and goals in `spreads`, the raw figures in a table of the script's
+    own. What other scripts wrote is kept, as are notes that were added by hand.
     """
     old = json.loads(path.read_text()) if path.exists() else {}
     figures = {name: figure["median"] for name, figure in keys.items()}

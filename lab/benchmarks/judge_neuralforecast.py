@@ -1,11 +1,11 @@
-"""A peer's own frame, judged: NeuralForecast's `cross_validation` of TFT and NHITS on a simulated retailer.
+"""Evaluate another library's frame: NeuralForecast's `cross_validation` of TFT and NHITS on a simulated retailer.
 
     python -m lab benchmark judge_neuralforecast [--items 200] [--steps 300] [--cutoffs 40]
 
 The peer trains and forecasts in an environment of its own; its Parquet file is converted, and judged beside the oracle:
 accuracy by slice, volatility with a paired reduction, and what the stabilisers do to it (the filter is fitted on the
-first half of the cutoffs, all is judged on the second). The peer sees sales alone, no promotions and no holidays: this
-shows that the judgement works on its frame, not how good it can be.
+first half of the cutoffs, everything is judged on the second). The peer sees only sales, no promotions and no holidays:
+this shows that the evaluation works on its frame, not how good the peer can be.
 Writes lab/results/benchmarks/judge_neuralforecast.json.
 """
 

@@ -1,8 +1,8 @@
-"""The compiled decoder beside the same in plain PyTorch: training steps and forecasts, interleaved, in one process.
+"""The compiled decoder beside plain PyTorch: training steps and forecasts, interleaved, in one process.
 
     .venv/bin/python -m lab benchmark kernels [--rounds 3]
 
-Each round trains MQT and MQT-NoDS for a few steps with the kernels and without, in turns, at the sizes of
+Each round trains MQT and MQT-NoDS for a few steps, with and without the kernels in turn, at the sizes of
 versus_peers.py (24 hours ahead after 168, hidden size 64), and forecasts the last 100 cutoffs of 60 series. CPU time of
 one thread. Writes lab/results/benchmarks/kernels.json.
 """

@@ -1,11 +1,11 @@
-"""A Parquet panel of more than 4 GB: packed, and read for an epoch, within 2 GiB of anonymous memory.
+"""Pack a Parquet panel of more than 4 GB, and read an epoch of it, within 2 GiB of anonymous memory.
 
     .venv/bin/python -m lab benchmark larger_than_memory [--gigabytes 3.3] [--no-record]
 
-The files lie as they do in practice: one a period, each with rows of all series in no order, so that all rows have to
-be sorted out of core. Two processes are watched, and ended if their anonymous memory passes 2 GiB (mapped file pages
-do not count): one packs, the other reads every batch of an epoch and then trains 150 steps of a stand-in network (the
-convolutional encoder and shared decoder of an MQ-CNN), counting the seconds it waits for data.
+The files are laid out as in practice: one per period, each with rows of all series in no order, so that all rows have
+to be sorted out of core. Two processes are supervised, and ended if their anonymous memory exceeds 2 GiB (mapped file
+pages do not count): one packs, the other reads every batch of an epoch and then trains a stand-in network (the
+convolutional encoder and shared decoder of an MQ-CNN) for 150 steps, counting the seconds it waits for data.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def _schema() -> pa.Schema:
 
 
 def pack_files(files: Path, folder: Path) -> None:
-    from peers.clock import Clock
-
+    from lab.peers.clock import Clock
     from mqcast import Schema, pack
 
     clock = Clock()
@@ -78,9 +77,9 @@ def pack_files(files: Path, folder: Path) -> None:
 
 def read_and_train(folder: Path) -> None:
     import torch
-    from peers.clock import Clock
-    from stand_in import StandIn
 
+    from lab.benchmarks.stand_in import StandIn
+    from lab.peers.clock import Clock
     from mqcast import Panel
     from mqcast.data.batch import Assembler
     from mqcast.data.parallel import ahead
@@ -144,7 +143,15 @@ def measure(files: Path, packed: Path, gigabytes: float) -> dict:
     print(f"{size / 1e9:.2f} GB of Parquet in {NUM_FILES} files", flush=True)
     body: dict = {"parquet_bytes": size, "limit_gib": LIMIT_GIB}
     for stage in ("pack", "train"):
-        command = [sys.executable, __file__, "--gigabytes", str(gigabytes), "--stage", stage]
+        command = [
+            sys.executable,
+            "-m",
+            "lab.benchmarks.larger_than_memory",
+            "--gigabytes",
+            str(gigabytes),
+            "--stage",
+            stage,
+        ]
         body[stage] = harness.run(command, memory_gib=LIMIT_GIB, seconds=1800)
         print(stage, body[stage], flush=True)
     body["panel_bytes"] = sum(file.stat().st_size for file in packed.rglob("*") if file.is_file())

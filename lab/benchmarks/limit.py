@@ -1,11 +1,11 @@
-"""How much of the machine's own matrix product a training step reaches, and where the rest of its time goes.
+"""How close a training step comes to the machine's speed of matrix products, and where the rest of its time goes.
 
     .venv/bin/python -m lab benchmark limit [--rounds 3] [--quick]
 
-Two processes of one thread each train side by side, each for itself, and after every step both time one large product
-of float32 matrices. Useful operations are counted from shapes: what windows share counts once, keys that are masked out
-not at all, a backward pass as two forward passes. The fraction is operations / time / rate of the product, over steps
-all of whose creation times are scored, loading included. Merged into lab/results/benchmarks/throughput.json.
+Two processes of one thread each train independently, side by side, and after every step both time one large product of
+float32 matrices. Useful operations are counted from shapes: what windows share counts once, masked keys do not count,
+and a backward pass counts as two forward passes. The fraction is operations / time / rate of the product, over steps
+in which all creation times are scored, loading included. Merged into lab/results/benchmarks/throughput.json.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HISTORY, NUM_FCTS, TIMED, SKIPPED = 168, 336, 8, 2
 PRODUCT, REPEATS = 1024, 5
 SETTINGS = [("mqt", d, h) for h in (24, 52) for d in (32, 64, 128)] + [("mqcnn", 64, 24)]
 PROFILED = ("mqt", 128, 24)
-MODULES = {LearnedPosition: "position", Encoder: "encoder"}  # timed on the way there
+MODULES = {LearnedPosition: "position", Encoder: "encoder"}  # timed in the forward pass
 KERNELS = {  # timed as torch's profiler names them, and how many forward passes they are worth
     "sums over the past": ("_AlignedContexts", "align", 1),
     "sums over the past, back": ("_AlignedContextsBackward", "align", 2),
@@ -67,7 +67,7 @@ def config_of(setting: Setting, num_fcts: int, steps: int) -> RunConfig:
 def forward_flops(config: RunConfig, windows: int) -> dict[str, float]:
     """Useful floating-point operations of MQT's forward pass over `windows` windows that share their dates, by part.
 
-    The panel has a calendar, hence one position encoding r^g that all windows share, and a static code a series.
+    The panel has a calendar, so that all windows share one position encoding r^g, and a static code per series.
     """
     model, window, b = config.model, config.window, windows
     d, a, c, s, big_h = model.hidden_dim, model.head_dim, model.context_dim, model.static_dim, window.horizon
@@ -114,7 +114,7 @@ def step_flops(config: RunConfig) -> float:
 
 
 def sgemm_gflops() -> float:
-    """The best of a few products of square matrices; a clock that stood still or ran backwards tells nothing."""
+    """The best of a few products of square matrices; times that are not positive are left out."""
     x, y, seconds = torch.randn(PRODUCT, PRODUCT), torch.randn(PRODUCT, PRODUCT), []
     for _ in range(REPEATS):
         began = time.perf_counter()
@@ -124,7 +124,7 @@ def sgemm_gflops() -> float:
 
 
 class Meter:
-    """Listens to training: times whole steps, and the product after each, in time with the other process."""
+    """Listens to training: times complete steps, and the product after each, in step with the other process."""
 
     def __init__(self, barrier: Any, whole: int):
         self.barrier, self.whole = barrier, whole
@@ -146,7 +146,7 @@ class Meter:
 
 
 def work(rank: int, barrier: Any, out: Any, path: str, settings: list[Setting], num_fcts: int, timed: int) -> None:
-    """One of the processes: every setting in turn; what it found goes to the queue."""
+    """One of the processes: measure every setting in turn and put the figures into the queue."""
     panel = Panel.from_frame(path, SCHEMA)
     for i, setting in enumerate(settings):
         meter = Meter(barrier, BATCH * num_fcts)
@@ -157,7 +157,7 @@ def work(rank: int, barrier: Any, out: Any, path: str, settings: list[Setting], 
 
 @contextmanager
 def named_parts():
-    """Each call of a part of the network appears in a profile under the part's name."""
+    """Calls of the network's parts appear in a profile under their names."""
     open_: dict[int, Any] = {}
 
     def enter(module: torch.nn.Module, _: object) -> None:
@@ -178,9 +178,9 @@ def named_parts():
 
 
 def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float], list[dict], float, float]:
-    """Milliseconds a step by part (modules: on the way there), by operation (its own time), and in all; one process.
+    """Milliseconds a step by part (modules: forward pass), by operation (self time) and in total, in one process.
 
-    And the rate of the product in that process, which has the machine for itself.
+    And the rate of the product in that process, which has the machine to itself.
     """
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     clock: list[float] = []
@@ -206,8 +206,8 @@ def profile(path: Path, num_fcts: int, steps: int = 2) -> tuple[dict[str, float]
     return parts, operations, 1e3 * (clock[-1] - clock[SKIPPED - 1]) / steps, sgemm_gflops()
 
 
-def heard(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
-    """What one of the processes has found; should one have failed, nobody waits for it."""
+def next_result(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
+    """The next figures from one of the processes; an error instead of waiting forever if one has failed."""
     while True:
         try:
             return out.get(timeout=5)
@@ -217,7 +217,7 @@ def heard(out: Any, processes: list[Any]) -> tuple[int, int, float, float]:
 
 
 def gather(path: Path, rounds: int, num_fcts: int, timed: int, save: Any) -> dict[str, list[dict]]:
-    """Rounds of all settings, interleaved; `save` is called with what there is after each."""
+    """Interleaved rounds of all settings; `save` is called with the results so far after each."""
     context, settings = multiprocessing.get_context("spawn"), SETTINGS * rounds
     barrier, out = context.Barrier(PROCESSES), context.Queue()
     shared = (barrier, out, str(path), settings, num_fcts, timed)
@@ -226,7 +226,7 @@ def gather(path: Path, rounds: int, num_fcts: int, timed: int, save: Any) -> dic
         process.start()
     runs: dict[str, list[dict]] = {label(setting): [] for setting in SETTINGS}
     for i, setting in enumerate(settings):
-        pair = [heard(out, processes) for _ in processes]
+        pair = [next_result(out, processes) for _ in processes]
         assert all(one[0] == i for one in pair), pair
         seconds, rate = (statistics.fmean(one[k] for one in pair) for k in (2, 3))
         run = {"round": i // len(SETTINGS), "step_s": seconds, "sgemm_gflops": rate}

@@ -1,4 +1,4 @@
-"""Seconds and peak memory from a long frame to a trainable data set: mqcast beside its peers, in one run.
+"""Time and peak memory from a long frame to a trainable data set: mqcast beside its peers, in one run.
 
     .venv/bin/python -m lab benchmark pack [--quick] [--rounds 3] [--only NAME ...]
 
@@ -36,7 +36,7 @@ PINS = {
         "numba==0.68.1",
     ),
 }
-CONTENDERS = {  # name: (whose script and environment, its arguments)
+CONTENDERS = {  # name: (library, which has a script and an environment; arguments)
     "mqcast (Parquet)": ("mqcast", ("--route", "parquet")),
     "mqcast (pandas)": ("mqcast", ("--route", "pandas")),
     "NeuralForecast (pandas)": ("neuralforecast", ("--route", "pandas")),
@@ -84,7 +84,7 @@ def prepare(names: list[str]) -> dict[str, Path | str]:
 
 
 def measure(names: list[str], pythons: dict[str, Path | str], path: Path, rounds: int) -> dict[str, list[dict]]:
-    """Interleaved rounds on one file; who failed once on it is not run on it again."""
+    """Interleaved rounds on one file; a contender that failed is not run on it again."""
     path.read_bytes()  # every contender finds the file in the page cache
     runs: dict[str, list[dict]] = {name: [] for name in names}
     for turn in range(rounds):
@@ -99,9 +99,9 @@ def measure(names: list[str], pythons: dict[str, Path | str], path: Path, rounds
             if "failed" not in run:
                 run["peak_added_mb"] = round(run["peak_rss_mb"] - run["rss_after_import_mb"], 4)
             runs[name].append({"round": turn, **run})
-            said = run.get("failed") or f"{run['total_s']:.2f} s, peak {run['peak_rss_mb']:.0f} MiB"
-            said += f" (the rest of the machine: {run.get('others_cpu_s', 0):.1f} CPU s)"
-            print(f"{path.stem}  round {turn + 1}  {name}: {said}", flush=True)
+            text = run.get("failed") or f"{run['total_s']:.2f} s, peak {run['peak_rss_mb']:.0f} MiB"
+            text += f" (other programs: {run.get('others_cpu_s', 0):.1f} CPU s)"
+            print(f"{path.stem}  round {turn + 1}  {name}: {text}", flush=True)
     return runs
 
 
@@ -116,7 +116,7 @@ def summarise(runs: dict[str, list[dict]]) -> dict:
     for peer in (name for name in good if name not in OWN):
         for own in (name for name in OWN if name in good):
             for key in ("total_s", "cpu_s", *MEMORY):
-                each = [theirs[key] / ours[key] for theirs, ours in zip(good[peer], good[own], strict=True)]
+                each = [run[key] / base[key] for run, base in zip(good[peer], good[own], strict=True)]
                 spread = {"median": statistics.median(each), "min": min(each), "max": max(each)}
                 ratios.setdefault(peer, {}).setdefault(own, {})[key] = {k: round(v, 3) for k, v in spread.items()}
     failed = {name: run["failed"] for name, each in runs.items() for run in each if "failed" in run}
@@ -146,9 +146,11 @@ def show(size: str, results: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small file alone, one round; writes no record")
+    parser.add_argument("--quick", action="store_true", help="only the small file, one round; writes no record")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose name holds NAME; writes no record")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="contenders with NAME in their name; writes no record"
+    )
     args = parser.parse_args()
     names = [n for n in CONTENDERS if not args.only or any(o.lower() in n.lower() for o in args.only)]
     sizes = dict(list(SIZES.items())[:1]) if args.quick else SIZES

@@ -1,11 +1,11 @@
-"""Peers on the leaderboard's task and on the studies: the same windows, the same plan, the same time to train.
+"""Other libraries' forecasters on leaderboards and studies: the same windows, known values and training time.
 
     python -m lab peers rossmann_1D --data DATA --out RUNS --peer lightgbm --minutes 5 …
     python -m lab peers frat --data DATA --out RUNS --peer tft --minutes 20
 
 Peers: lightgbm (with lags), tft and deepar (NeuralForecast), convtrans (ours, small). Each but the last runs in an
-environment of its own. A task's windows are written where `python -m lab score TASK RUNS/TASK/PEER-SEED` finds them,
-and trained anew each; a study's forecasts become one file for `python -m lab run STUDY … --forecasts PEER=FILE`.
+environment of its own. On a leaderboard a peer is trained from scratch before each window; `python -m lab score` then
+takes RUNS/TASK/PEER-SEED. In a study its forecasts are one file for `python -m lab run STUDY … --forecasts PEER=FILE`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def codes(column: pl.Series) -> pl.Series:
 def step_numbers(rows: pl.DataFrame, schema, until: dt.datetime | None = None) -> tuple[pl.Series, np.ndarray]:
     """The step of each row, and the dates of steps: (1, steps), or (series, steps) where each has days of its own.
 
-    Of such series the last row up to `until` is the same step, so that one number ends everybody's training; the steps
-    after it are counted, not dated.
+    In the latter case the last row of each series up to `until` has the same step, so that training ends at one number;
+    the steps after it are counted, not dated.
     """
     times = rows[schema.time]
     if schema.time_grid == "calendar":
@@ -108,7 +108,7 @@ def run_peer(name: str, folder: Path, minutes: float) -> dict:
 
 
 def frame_of(values: np.ndarray, ids, dates: np.ndarray, cutoffs: list[int], schema, levels) -> pl.DataFrame:
-    """(cutoffs, series, horizon, levels) as a frame of forecasts, without those that are not there."""
+    """(cutoffs, series, horizon, levels) as a frame of forecasts, without the missing ones."""
     k, i, h = np.nonzero(~np.isnan(values).any(axis=3))
     dates = np.broadcast_to(dates, (len(ids), dates.shape[1]))
     begin = np.array(cutoffs)[k]
@@ -185,17 +185,19 @@ def on_study(study: Study, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m lab peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", help="a leaderboard (rossmann_1D) or a study (m5, frat, eia …)")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=harness.RESULTS)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the data set's files")
+    parser.add_argument("--out", type=Path, required=True, help="where forecasts are written")
+    parser.add_argument("--results", type=Path, default=harness.RESULTS, help="folder of the records")
     parser.add_argument("--peer", choices=list(PEERS), required=True)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training; before the first window")
-    parser.add_argument("--refit-minutes", type=float, help="before each later window; left out: as many")
-    parser.add_argument("--rate", type=float, default=1e-3, help="at which NeuralForecast's networks learn")
-    parser.add_argument("--every", type=int, default=1, help="of a study, only each so-many-th series is forecast")
-    parser.add_argument("--windows", type=int)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training, before the first window; default: 10")
+    parser.add_argument("--refit-minutes", type=float, help="before each later window; default: as --minutes")
+    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of NeuralForecast's networks")
+    parser.add_argument("--every", type=int, default=1, help="in a study, forecast only every N-th series")
+    parser.add_argument("--windows", type=int, help="use only the first N windows of a leaderboard")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     experiment = open_experiment(options.what)

@@ -4,9 +4,9 @@
 
 2,000 items, 208 weeks of sales, 26 weeks ahead. Training sees targets up to week 181; the creation times 182 … 207,
 with their whole horizons, are scored. All models have the same windows, order, settings and number of steps; the final
-weights are used. Regret is the pinball loss over the oracle's, less one: in units of demand, where the few items that
-sell most decide, and of log(1 + demand), where every item counts alike (quantiles follow any rising transform, so the
-oracle's are the best there too). One process a core; runs resume where they were.
+weights are used. Regret is the pinball loss over the oracle's, minus one: in units of demand, where the few items that
+sell most dominate, and of log(1 + demand), where all items count equally (quantiles are preserved by any increasing
+transform, so the oracle is the best there too). One process per core; interrupted runs are resumed.
 Writes lab/results/benchmarks/<record>.json.
 """
 
@@ -81,7 +81,7 @@ def settings(panel: Panel, variant: str, seed: int, options: argparse.Namespace)
 
 
 def run(job: tuple[str, int, argparse.Namespace]) -> dict:
-    """Train, or go on training, one variant with one seed; score it."""
+    """Train one variant with one seed, or resume its training, and score it."""
     variant, seed, options = job
     warnings.simplefilter("ignore", EventReachWarning)
     world, panel = make_world(options.items, options.world_seed)
@@ -114,7 +114,7 @@ def quantiles_of(path: Path, num_items: int) -> np.ndarray:
 
 
 def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
-    """Loss over the oracle's loss, less one: overall, in promotion and in holiday weeks."""
+    """Loss over the oracle's loss, minus one: overall, in promotion and in holiday weeks."""
     weeks = np.arange(FIRST_TEST, LAST_TEST + 1) + np.arange(1, HORIZON + 1)[:, None]
     actual, best = world.demand[:, weeks], world.oracle.quantiles(LEVELS, FIRST_TEST, LAST_TEST)
     promoted = world.promotions[:, weeks].any(axis=-1)
@@ -131,7 +131,7 @@ def regrets(world: World, quantiles: np.ndarray) -> dict[str, float]:
 
 
 def summary(runs: list[dict]) -> dict[str, dict]:
-    """Mean, least and most over seeds, by variant."""
+    """Mean, minimum and maximum over seeds, by variant."""
     by_variant = {}
     for variant in dict.fromkeys(r["variant"] for r in runs):
         of_variant = [r for r in runs if r["variant"] == variant]
@@ -176,7 +176,7 @@ def main() -> None:
     options = parser.parse_args()
     started = time.time()
     jobs = [(variant, seed, options) for seed in range(options.seeds) for variant in options.variants]
-    jobs.sort(key=lambda job: job[0] == "mqt-all")  # by far the slowest: last
+    jobs.sort(key=lambda job: job[0] == "mqt-all")  # the slowest by far comes last
     with lock(shared=True), multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         runs = pool.map(run, jobs, chunksize=1)
     _, panel = make_world(options.items, options.world_seed)

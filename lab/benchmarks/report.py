@@ -1,4 +1,4 @@
-"""Seconds and bytes of reports: of a large backtest of two models with its panel, and of one item; and to load them.
+"""Time and size of reports, and time to load them: a large backtest of two models with its panel, and one item.
 
     python -m lab benchmark report [--items 30000] [--cutoffs 39] [--rounds 3]
 
@@ -50,7 +50,7 @@ def measure(options: argparse.Namespace) -> dict:
 
 
 def load(path: Path) -> float | None:
-    """Until the first figure is drawn; None without a browser."""
+    """Seconds until the first figure is drawn; None without a browser."""
     from playwright.sync_api import sync_playwright
 
     if (chromium := shutil.which("chromium")) is None:
@@ -79,7 +79,8 @@ def main() -> None:
     with lock():
         for _ in range(options.rounds):
             for name, items in (("many", options.items), ("one item", 1)):
-                command = [sys.executable, __file__, "--once", f"--items={items}", f"--cutoffs={options.cutoffs}"]
+                command = [sys.executable, "-m", "lab.benchmarks.report", "--once"]
+                command += [f"--items={items}", f"--cutoffs={options.cutoffs}"]
                 rounds[name].append(run(command))
                 print(name, rounds[name][-1], flush=True)
     keys = ("seconds", "cpu_seconds", "peak_gib", "bytes", "load_seconds")

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m lab benchmark scaling [--rounds 3] [--quick]
 
-Each size trains a few epochs by `mqcast fit` in one process; the first epoch does not count. Exponents are slopes of
-log time over log size. The data side is measured apart, in a process that opens the panel and draws an epoch of batches
-without a network: bytes of the panel's arrays, and what the process holds beyond its imports. Merged into
+Each size trains a few epochs with `mqcast fit` in one process; the first epoch does not count. Exponents are slopes of
+log time over log size. The data side is measured separately, in a process that opens the panel and draws an epoch of
+batches without a network: bytes of the panel's arrays, and memory beyond the imports. Merged into
 lab/results/benchmarks/throughput.json.
 """
 
@@ -25,12 +25,10 @@ import numpy as np
 from lab.benchmarks import harness
 from lab.benchmarks.pack import make_file
 from lab.benchmarks.throughput_table import RECORD, write_table
-
-sys.path.append(str(harness.LAB / "peers"))
-from versus import Gauge, tree_anon_mb
+from lab.peers.versus import Gauge, tree_anon_mb
 
 BASE = {"series": 96, "steps": 800, "horizon": 12, "lookback": 48}
-SHORT = {"steps": 200}  # of the series whose number grows
+SHORT = {"steps": 200}  # per series, where the number of series grows
 GROWTH = {
     "series": [32, 320, 3200],
     "T (steps a series)": [400, 800, 1600],
@@ -49,7 +47,7 @@ def window_of(size: dict) -> dict:
 
 
 def packed(size: dict, scratch: Path) -> Path:
-    """The panel of so many series and steps."""
+    """A packed panel with this number of series and steps."""
     from mqcast import Schema
     from mqcast.data.panel import pack
 
@@ -61,7 +59,7 @@ def packed(size: dict, scratch: Path) -> Path:
 
 
 def train(panel: Path, size: dict, epochs: int) -> dict:
-    """Seconds of an epoch after the first, and the most that training held."""
+    """Seconds of an epoch after the first, and the peak memory of training."""
     tables = {
         "window": window_of(size),
         "model": {"hidden_dim": HIDDEN, "lookback": size["lookback"]},
@@ -85,7 +83,7 @@ def train(panel: Path, size: dict, epochs: int) -> dict:
 
 
 def draw(panel: str, size: str) -> None:
-    """In a process of its own: draw an epoch of batches and say what the data side holds."""
+    """In a process of its own: draw an epoch of batches and print the memory of the data side."""
     from mqcast import Panel
     from mqcast.data.batch import Assembler
     from mqcast.data.parallel import ahead
@@ -98,7 +96,7 @@ def draw(panel: str, size: str) -> None:
     assemble, plan = Assembler.fit(data, config, ScalingConfig()), WindowPlan(data, config)
     with Gauge(os.getpid()) as gauge:
         count = sum(1 for _ in ahead((assemble(plan.batch(0, i)) for i in range(plan.num_batches(0))), 2))
-        time.sleep(0.2)  # the gauge looks once more
+        time.sleep(0.2)  # one more reading of the gauge
     arrays = sum(array.nbytes for array in data.arrays.values())
     print(json.dumps({"panel_mb": arrays / 2**20, "data_mb": gauge.peak_mb - before, "batches": count}))
 
@@ -119,7 +117,7 @@ def measure(growth: dict[str, list[int]], scratch: Path, epochs: int) -> dict[st
     for what, values in growth.items():
         for size in sizes_of(what, values):
             panel = packed(size, scratch)
-            drawn = harness.run([sys.executable, __file__, "--draw", panel, json.dumps(size)])
+            drawn = harness.run([sys.executable, "-m", "lab.benchmarks.scaling", "--draw", panel, json.dumps(size)])
             if "failed" in drawn:
                 raise SystemExit(f"{size}: {drawn['failed']}")
             run = {"size": size[FIELD[what]], **train(panel, size, epochs), **drawn}

@@ -1,4 +1,4 @@
-"""A small network of the MQ-CNN kind, for measuring the data side beside real training work."""
+"""A small network similar to MQ-CNN, to measure the data side beside real training work."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def contenders_table(figures: dict) -> str:
     text = _rows(headings, rows)
     failed = [f"{name} failed: {reason}" for name, reason in figures["failed"].items()]
     if figures["not_quiet"]:
-        failed.append(f"Not a result: others used the machine while these ran: {', '.join(figures['not_quiet'])}.")
+        failed.append(
+            f"Not a result: other programs used the machine while these ran: {', '.join(figures['not_quiet'])}."
+        )
     return "\n\n".join([text, *failed])
 
 
@@ -57,7 +59,7 @@ def limit_table(figures: dict) -> str:
         gflop, share = each.get("useful_gflop"), each.get("fraction")
         rows.append([name, f"{1e3 * each['step_s']:,.0f}", f"{gflop:.2f}" if gflop else ""])
         rows[-1] += [f"{each['sgemm_gflops']:.1f}", f"{share:.2f}" if share else ""]
-    parts = [f"`{figures['profiled']}`, by part (position and encoder on the way there alone):"]
+    parts = [f"`{figures['profiled']}`, by part (position and encoder: forward pass only):"]
     by_part = []
     for name, each in figures["parts"].items():
         share = f"{each['fraction']:.2f}" if each.get("fraction") else ""

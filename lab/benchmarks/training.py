@@ -2,7 +2,7 @@
 
     python -m lab benchmark training [--rounds 3] [--steps 24]
 
-One network, one panel; each way is a run of `mqcast fit`, in turn, round after round. A trajectory is one (series,
+One network, one panel; each variant is a run of `mqcast fit`, in interleaved rounds. A trajectory is one (series,
 creation time) with its whole horizon in the loss. The rate is that of the steps after the first few, loading included.
 Writes lab/results/benchmarks/training.json.
 """

@@ -1,11 +1,11 @@
-"""Training and backtests a second, memory, and seconds to the first step: mqcast beside its peers, in one run.
+"""Speed of training and backtests, memory, and time to the first step: mqcast beside its peers, in one run.
 
     .venv/bin/python -m lab benchmark versus_peers [--rounds 3] [--only NAME ...] [--quick]
 
 370 series of 5,000 hours, one Parquet file: 168 steps of history, 24 ahead, P50 and P90, hidden size 64; hour and
 weekday known, the series static. Each contender runs in a process of its own, peers in environments that are made here;
-rounds are interleaved and their order rotates. What is measured is said in docs/throughput.md, whose table is written
-from the record. The record, lab/results/benchmarks/throughput.json, is written after every contender.
+rounds are interleaved and their order rotates. docs/throughput.md defines what is measured; its table is written from
+the record. The record, lab/results/benchmarks/throughput.json, is written after every contender.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lab.benchmarks.throughput_table import RECORD, write_table
 SERIES, STEPS, CUTOFFS = 370, 5_000, 100
 TRAIN_S, BACKTEST_S, SKIPPED = 15.0, 20.0, 3
 MQCAST = {"window.num_fcts": 1202, "window.batch_size": 12, "train.micro_batch": 6}
-QUIET_SHARE = 0.05  # of one core, which the rest of the machine may take
+QUIET_SHARE = 0.05  # of one core, which other programs may use
 WORK = {"series": SERIES, "steps": STEPS, "cutoffs": CUTOFFS, "train_s": TRAIN_S, "backtest_s": BACKTEST_S}
 QUICK = {"series": 12, "steps": 600, "cutoffs": 4, "train_s": 1.0, "backtest_s": 5.0, "windows": 16}
 QUICK_MQCAST = {"window.num_fcts": 48, "window.batch_size": 8, "train.micro_batch": 2}
 DARTS = ("darts[torch]==0.48.1", "pandas==3.1.1", "numpy==2.4.6", "pyarrow==26.0.1", "numba==0.68.1")
 ALL_PINS = {**PINS, "darts": DARTS}
-CONTENDERS = {  # name: (whose script and environment, its model)
+CONTENDERS = {  # name: (library, which has a script and an environment; model)
     "mqcast MQT": ("mqcast", "mqt"),
     "mqcast MQT bare": ("mqcast", "mqt"),  # the paper's equations without a residual block around them
     "mqcast NoDS": ("mqcast", "mqt-nods"),
@@ -53,19 +53,19 @@ Runs = dict[str, list[dict]]
 
 
 def figure_of(runs: Runs, name: str, number: int, figure: str) -> float | None:
-    """A contender's figure in a round; if it has none there, its best of the others: to fail makes no peer slower."""
+    """A contender's figure in a round, or the best of its other rounds: a failed round makes no peer slower."""
     good = {run["round"]: run[figure] for run in runs[name] if "failed" not in run}
     return good.get(number, max(good.values(), default=None))
 
 
-def ratios(runs: Runs, figure: str, others: list[str], rounds: int, whose: str = MQT) -> list[float]:
-    """MQT over the best of the others, round by round."""
+def ratios(runs: Runs, figure: str, others: list[str], rounds: int, own: str = MQT) -> list[float]:
+    """Our figure over the best of the others, round by round."""
     values = []
     for number in range(rounds):
-        mine = [run[figure] for run in runs[whose] if run["round"] == number and "failed" not in run]
-        theirs = [value for name in others if (value := figure_of(runs, name, number, figure)) is not None]
-        if mine and theirs:
-            values.append(mine[0] / max(theirs))
+        ours = [run[figure] for run in runs[own] if run["round"] == number and "failed" not in run]
+        values_of_others = [value for name in others if (value := figure_of(runs, name, number, figure)) is not None]
+        if ours and values_of_others:
+            values.append(ours[0] / max(values_of_others))
     return values
 
 
@@ -82,7 +82,7 @@ def key_figures(runs: Runs, rounds: int) -> dict[str, dict]:
 
 
 def body(runs: Runs, work: dict, rounds: int, complete: bool) -> dict:
-    """Medians and raw figures of every contender, and why those that failed did; complete, once all rounds are done."""
+    """Medians and raw figures of every contender, and the reasons of failures; complete after all rounds."""
     good = {name: [run for run in each if "failed" not in run] for name, each in runs.items()}
     medians = {
         name: {figure: statistics.median(run[figure] for run in each) for figure in FIGURES}
@@ -127,11 +127,11 @@ def say(name: str, number: int, run: dict) -> None:
         f"{run['first_step_s']:.1f} s, {run['forecasts_per_second']:,.0f} forecasts/s ({run['cutoffs']} cutoffs)"
     )
     others = run.get("others_cpu_s", 0)
-    print(f"round {number + 1}  {name}: {text}; the rest of the machine: {others:.1f} CPU s", flush=True)
+    print(f"round {number + 1}  {name}: {text}; other programs: {others:.1f} CPU s", flush=True)
 
 
 def measure(names: list[str], path: Path, work: dict, rounds: int, record: Path) -> dict[str, dict]:
-    """Interleaved rounds; who failed is tried once more in the next one, and no more. The record after each run."""
+    """Interleaved rounds, with a record after each run; a contender that fails twice is not run again."""
     owners = dict.fromkeys(CONTENDERS[name][0] for name in names)
     pythons = {
         who: harness.environment(who, ALL_PINS[who]) if who in ALL_PINS else Path(sys.executable) for who in owners
@@ -157,7 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round; the record goes to .data")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose name holds NAME; record as --quick")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="contenders with NAME in their name; record as with --quick"
+    )
     args = parser.parse_args()
     names = [n for n in CONTENDERS if not args.only or any(o.lower() in n.lower() for o in args.only)]
     work = {**QUICK, "mqcast": QUICK_MQCAST} if args.quick else {**WORK, "mqcast": MQCAST}
@@ -169,7 +171,7 @@ def main() -> None:
     for name, figure in keys.items():
         print(f"{name}: {figure['median']:.2f} ({figure['least']:.2f} to {figure['most']:.2f}); goal {figure['goal']}")
     if noisy := json.loads(record.read_text())["versus_peers"]["not_quiet"]:
-        print(f"NOT A RESULT: others used the machine while these ran: {', '.join(noisy)}")
+        print(f"NOT A RESULT: other programs used the machine while these ran: {', '.join(noisy)}")
     if is_whole:
         write_table()
     print(f"wrote {record.relative_to(harness.ROOT)}")

@@ -1,4 +1,4 @@
-"""Our own forecasters in random configurations, put through mqcast.checks. Counted are checks that apply.
+"""Our own forecasters in random configurations, put through mqcast.checks. Only checks that apply are counted.
 
 python -m lab campaign battery [--count 1000] [--seed 0] [--minutes M] [--record]
 """

@@ -1,11 +1,11 @@
-"""What the campaigns share: count what was tried, keep what failed, write the record.
+"""What the campaigns share: count the trials, keep the failures, write the record.
 
-A campaign tries one guarantee of docs/reliability.md many times, in random ways that a seed repeats:
+A campaign tries one guarantee of docs/reliability.md many times, in random ways that a seed makes repeatable:
 
-    .venv/bin/python lab/campaigns/<name>.py [--count N] [--seed 0] [--minutes M] [--record]
+    python -m lab campaign <name> [--count N] [--seed 0] [--minutes M] [--record]
 
-It prints tried and failed, and ends with code 1 if anything failed. With --record the figures go to
-lab/results/campaigns/<name>.json; --minutes ends it early, and the record then has the count that was reached.
+It prints how many trials were run and how many failed, and exits with code 1 if any failed. With --record the figures
+go to lab/results/campaigns/<name>.json; --minutes ends it early, and the record then has the count that was reached.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Campaign:
     def __init__(self, guarantee: str, count: int, arguments: Callable[[argparse.ArgumentParser], None] | None = None):
         self.name = Path(sys.argv[0]).stem
         parser = argparse.ArgumentParser(description=guarantee)
-        parser.add_argument("--count", type=int, default=count, help="trials")
+        parser.add_argument("--count", type=int, default=count, help="number of trials")
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--minutes", type=float, default=float("inf"), help="stop early after so long")
+        parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this many minutes")
         parser.add_argument("--record", action="store_true", help="write lab/results/campaigns/<name>.json")
         if arguments is not None:
             arguments(parser)
@@ -42,14 +42,14 @@ class Campaign:
         self.began = time.monotonic()
 
     def trials(self) -> Iterator[tuple[int, np.random.Generator]]:
-        """The number of each trial and its own random numbers, which depend on seed and number alone."""
+        """The number of each trial and its own random numbers, which depend only on the seed and that number."""
         for number in range(self.options.count):
             if time.monotonic() - self.began > 60 * self.options.minutes:
                 return
             yield number, np.random.default_rng([self.options.seed, number])
 
     def check(self, holds: bool, kind: str, detail: str = "") -> None:
-        """Count one trial; `kind` is a row of the record, `detail` says how to see a failure again."""
+        """Count one trial; `kind` is a row of the record, `detail` says how to reproduce a failure."""
         self.tried += 1
         tried, failed = self.by_kind.get(kind, (0, 0))
         self.by_kind[kind] = (tried + 1, failed + (not holds))
@@ -58,7 +58,7 @@ class Campaign:
             print("FAILED", self.failures[-1], flush=True)
 
     def finish(self, **facts: object) -> None:
-        """Say what was found, write it down if asked to, and end the process."""
+        """Print the totals, write the record if asked to, and end the process."""
         seconds = round(time.monotonic() - self.began, 1)
         print(f"{self.name}: {self.tried:,} tried, {len(self.failures):,} failed, {seconds:,} s")
         if self.options.record:

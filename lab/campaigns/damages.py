@@ -1,7 +1,7 @@
-"""Ways in which a frame can be wrong or odd, for the campaign of the input gate.
+"""Ways in which a frame can be wrong or odd, for the campaign `frames`.
 
-Each takes random numbers and clean rows and gives a frame, and the words that its refusal must have: `None` where the
-frame may also be read.
+Each takes random numbers and clean rows and returns a frame, and the words that the error must contain: `None` where
+the frame may also be read.
 """
 
 from __future__ import annotations
@@ -419,12 +419,21 @@ def a_file_with_other_bytes(rng, sample, folder):
 @damage
 def damaged_metadata_of_pandas(rng, sample, folder):
     path = folder / "damaged.parquet"
-    told = [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"columns": null}', b'{"columns": [1]}', b'{"columns": {"a": 1}}']
-    told += [
+    texts = [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b'{"columns": null}',
+        b'{"columns": [1]}',
+        b'{"columns": {"a": 1}}',
+    ]
+    texts += [
         b'{"columns": [{"pandas_type": "categorical"}]}',
         b'{"columns": [{"pandas_type": "categorical", "name": [1]}]}',
     ]
-    table = sample.frame.to_arrow().replace_schema_metadata({b"pandas": told[int(rng.integers(len(told)))]})
+    table = sample.frame.to_arrow().replace_schema_metadata({b"pandas": texts[int(rng.integers(len(texts)))]})
     pq.write_table(table, path)
     return path, None
 

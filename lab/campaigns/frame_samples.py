@@ -1,6 +1,6 @@
-"""Random frames for the campaign of the input gate: clean rows, ways to hand them over, and what a panel of them is.
+"""Random frames for the campaign `frames`: clean rows, ways to hand them over, and the panel to expect.
 
-`Sample.rows` are plain Python values; `expected` reads them with loops, without a line of the package.
+`Sample.rows` are plain Python values; `expected` reads them with loops, without using mqcast.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Sample:
 
 
 def draw(rng: np.random.Generator, freq: str | None = None, ids: list[str] | None = None, most: int = 12) -> Sample:
-    """A few ragged series, with gaps unless `most` rows follow each other."""
+    """A few ragged series with gaps, of at most `most` rows each."""
     freq = freq or str(rng.choice(list(STEPS)))
     names = [f"{prefix}{i}" for i, prefix in enumerate(rng.choice(["a", "Z", "item ", "é"], rng.integers(1, 5)))]
     if ids is None and rng.random() < 0.3:
@@ -133,7 +133,7 @@ def mixed_up(rng: np.random.Generator, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def handed_over(rng: np.random.Generator, frame: pl.DataFrame, folder: Path) -> Any:
-    """The frame in some library, in some of the types in which it may come."""
+    """The frame in a random library, with random column types of those in use."""
     way = str(rng.choice(["pandas", "pandas", "polars", "pyarrow", "parquet", "parquet of pandas", "lazy", "batches"]))
     if rng.random() < 0.3 and "ds" in frame.columns and frame.schema["ds"] == pl.Datetime("us"):
         unit = "ms" if rng.random() < 0.5 else "ns"

@@ -1,8 +1,8 @@
-"""Random frames through the input gate, predict, the judging functions and a Forecaster's arguments.
+"""Random frames through the input checks, `predict`, the evaluation functions and a Forecaster's arguments.
 
-A clean frame, in whatever library, types, row and column order, gives the panel that plain loops give, to the bit; one
-that is damaged gives that or a typed error of at most 1,000 characters that says where; nothing else is raised, and no
-warning but the package's own.
+A clean frame, in any library, types, row and column order, gives the same panel as plain loops, bit for bit; a damaged
+one gives a panel or a typed error of at most 1,000 characters that says where. Nothing else is raised, and all warnings
+are the package's own.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ WRONG: dict[str, list[Any]] = {
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, MqcastError | None, str]:
-    """What a call gives, the error that it raises on purpose, and what is wrong about either."""
-    with warnings.catch_warnings(record=True) as told:
+    """The result of a call, the typed error that it raised, and what is wrong with either."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             result, error, problem = call(), None, ""
@@ -77,32 +77,31 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, MqcastError | None, str]:
             result, error, problem = None, refused, ""
         except BaseException:
             result, error, problem = None, None, traceback.format_exc(limit=-4)
-    strange = [one for one in told if not issubclass(one.category, MqcastWarning)]
-    texts = [str(error or ""), *(str(one.message) for one in told)]
-    if strange and not problem:
+    foreign = [one for one in caught if not issubclass(one.category, MqcastWarning)]
+    texts = [str(error or ""), *(str(one.message) for one in caught)]
+    if foreign and not problem:
         problem = (
-            f"warned: {strange[0].category.__name__} {strange[0].message} at {strange[0].filename}:{strange[0].lineno}"
+            f"warned: {foreign[0].category.__name__} {foreign[0].message} at {foreign[0].filename}:{foreign[0].lineno}"
         )
     if not problem and (longest := max(texts, key=len)) and (len(longest) > LONGEST or not longest.isprintable()):
         problem = f"a message of {len(longest)} characters: {longest[:300]!r}"
     if not problem and error is not None and not str(error):
-        problem = "an error without a word"
+        problem = "an error without a message"
     return result, error, problem
 
 
 def difference(panel: Panel, sample: Sample) -> str:
-    """Where the panel is not what plain loops make of the rows; nothing if it is."""
-    wanted = expected(sample)
-    found = {"ids": panel.ids.to_pylist(), "ds": frames_of(panel).rows["ds"].dt.replace_time_zone(None).to_list()}
-    for name, value in wanted.items():
-        mine = found[name] if name in found else panel.arrays[name]
+    """Where the panel differs from what plain loops make of the rows; an empty text if nowhere."""
+    exported = {"ids": panel.ids.to_pylist(), "ds": frames_of(panel).rows["ds"].dt.replace_time_zone(None).to_list()}
+    for name, value in expected(sample).items():
+        actual = exported[name] if name in exported else panel.arrays[name]
         same = (
-            mine == value
-            if name in found
-            else np.array_equal(np.asarray(mine), value, equal_nan=value.dtype.kind == "f")
+            actual == value
+            if name in exported
+            else np.array_equal(np.asarray(actual), value, equal_nan=value.dtype.kind == "f")
         )
         if not same:
-            return f"{name} is {mine!r}, not {value!r}"
+            return f"{name} is {actual!r}, not {value!r}"
     return "" if not np.signbit(panel.target[panel.target == 0]).any() else "a negative zero"
 
 
@@ -133,7 +132,7 @@ def damaged(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
 
 @cache
 def forecasters() -> tuple[Forecaster, ...]:
-    """A network and the same season of before, fitted to clean rows."""
+    """A network and a seasonal naive forecaster, fitted to clean rows."""
     sample = draw(np.random.default_rng(7), "D", [f"a{i}" for i in range(6)], most=30)
     made = [
         Forecaster("mqt", HORIZON, schema=sample.schema.replace(known=()), config=SMALL, max_steps=1, verbose=False)
@@ -152,18 +151,18 @@ def predicted(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
     )
     if frame is None:  # the fitted one
         return "predict: clean", ""
-    found, error, problem = attempt(lambda: made.predict(frame))
+    forecasts, error, problem = attempt(lambda: made.predict(frame))
     if not problem and name == "clean" and error is not None:
         problem = f"refused: {error}"
     if not problem and error is None:
-        table = pl.DataFrame(found) if not isinstance(found, pl.DataFrame) else found
+        table = forecasts if isinstance(forecasts, pl.DataFrame) else pl.DataFrame(forecasts)
         if table.columns != ["unique_id", "cutoff", "ds", "horizon", "q0.5", "q0.9"] or table.height % HORIZON:
             problem = f"columns {table.columns}, {table.height} rows"
     return f"predict: {name}", problem
 
 
 def judged(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
-    """Forecasts or actuals, of which one is damaged, through the readers of the judging functions."""
+    """Forecasts and actuals, one of them damaged, through the readers of the evaluation functions."""
     sample, name = draw(rng, "D", ["a0", "a1"]), str(rng.choice(["clean", *DAMAGES]))
     dates = sorted({row["ds"] for row in sample.rows})
     keys = [
@@ -188,7 +187,7 @@ def judged(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
 
 
 def _as_forecasts(frame: Any, forecasts: pl.DataFrame) -> Any:
-    """A damaged frame with the columns of forecasts, as far as its library lets itself be renamed."""
+    """A damaged frame with the columns of forecasts, as far as they can be renamed."""
     called = {"visits": "cutoff", "y": "q0.5", "price": "q0.9"}
     try:
         if hasattr(frame, "rename_columns"):
@@ -218,7 +217,7 @@ def argued(rng: np.random.Generator, folder: Path) -> tuple[str, str]:
     }
     _, error, problem = attempt(lambda: Forecaster(**given | {name: value}).fit(sample.frame))
     if not problem and (error is None or (folder / "run").exists()):
-        problem = f"{name}={str(value)[:80]} was taken"
+        problem = f"{name}={str(value)[:80]} was accepted"
     return f"argument: {name}", problem
 
 
@@ -226,9 +225,9 @@ def main() -> None:
     campaign = Campaign(__doc__.split("\n\n")[1].replace("\n", " "), count=10_000)
     kinds = [clean, damaged, damaged, predicted, judged, argued]
     forecasters()
-    with tempfile.TemporaryDirectory(prefix="mqcast-frames-") as room:
+    with tempfile.TemporaryDirectory(prefix="mqcast-frames-") as scratch:
         for number, rng in campaign.trials():
-            folder = Path(room) / str(number % 8)
+            folder = Path(scratch) / str(number % 8)
             folder.mkdir(exist_ok=True)
             kind, problem = kinds[int(rng.integers(len(kinds)))](rng, folder)
             campaign.check(not problem, kind, f"--seed {campaign.options.seed}, trial {number}: {problem}")

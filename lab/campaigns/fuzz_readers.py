@@ -1,14 +1,14 @@
-"""Coverage-guided fuzzing of all that reads files: each input gives a typed error or a result, never anything else.
+"""Coverage-guided fuzzing of everything that reads files: each input gives a typed error or a result, nothing else.
 
     pip install -e '.[fuzz]'        (atheris; Linux)
     python -m lab campaign fuzz_readers [--count 100000] [--target panel|frame|run]
 
-panel   one file of a packed panel is replaced, with or without its manifest being brought into line
+panel   one file of a packed panel is replaced, with or without its manifest being updated to match
 run     the same for a saved forecaster, which holds a run
-frame   Parquet bytes, or Arrow IPC bytes that Arrow itself finds valid, go to the gate and to the evaluation
+frame   Parquet bytes, or Arrow IPC bytes that Arrow itself accepts, go to `Panel.from_frame` and to the evaluation
 
-Each target runs in a process of its own, on a folder in memory. Other exceptions than MqcastError are failures and
-fuzzing goes on; a signal, a hang or a huge allocation ends the process, is a failure, and another takes over.
+Each target runs in a process of its own, on a folder in memory. Exceptions other than MqcastError are failures, and
+fuzzing continues; a signal, a hang or a huge allocation is a failure that ends the process, and another takes over.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 TARGETS = ("panel", "frame", "run")  # the slowest comes last, and gets what time is left
 MOST_BYTES, MOST_MEGABYTES, SECONDS = 30_000, 3000, 60
@@ -116,18 +115,18 @@ def _try_folder(folder: Path, files: list[Path]) -> Callable[[bytes], None]:
 
 
 def _reseal(folder: Path, file: Path) -> None:
-    """Bring the manifests into line with a file, as far as they can be read."""
+    """Update the manifests to match a file, as far as they can be read."""
     from mqcast.artifact import Manifest, entry_of, seal
 
     for manifest in (folder / "panel.json", folder / "panel" / "panel.json"):
         if not manifest.exists():
             continue
         try:
-            said: dict[str, Any] = json.loads(manifest.read_bytes())
-            said.pop("seal", None)
+            facts: dict[str, Any] = json.loads(manifest.read_bytes())
+            facts.pop("seal", None)
             if file.suffix == ".npy":
-                said["arrays"][file.stem] |= entry_of(file.read_bytes())
-            manifest.write_text(seal(said))
+                facts["arrays"][file.stem] |= entry_of(file.read_bytes())
+            manifest.write_text(seal(facts))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             return
     if (folder / "manifest.json").exists():
@@ -203,12 +202,12 @@ def _try_frame(place: Path) -> Callable[[bytes], None]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", choices=TARGETS, action="append", help="left out: all of them")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="repeat for more; default: all")
     parser.add_argument("--keep", type=Path, help="a folder for the inputs that end the process")
 
 
 def main() -> None:
-    from campaign import Campaign
+    from lab.campaigns.campaign import Campaign
 
     campaign = Campaign(
         "Readers of panels, runs and frames give a result or a typed error, whatever the bytes.",

@@ -1,9 +1,9 @@
-"""Whatever is done with a Forecaster, done well or failing, the host's process is as it was before.
+"""Whatever is done with a Forecaster, whether it succeeds or fails, the host process is left as it was.
 
-Each trial does a few things in a row, in the main thread or another one, with random settings. Before and after, all
-that a host may have set is compared: random states, threads, signal handlers, warnings filters, locale, environment,
-garbage collection, floating-point errors, umask, folder. Now and then two fits in two threads, beside a thread of the
-host that draws random numbers, are held against each fit alone, bit for bit.
+Each trial calls a few verbs in a row, in the main thread or another one, with random settings. All that a host may
+have set is compared before and after: random states, threads, signal handlers, warnings filters, locale, environment,
+garbage collection, floating-point errors, umask, folder. In some trials, two fits in two threads, beside a thread that
+draws random numbers, are compared with each fit alone, bit for bit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def umask() -> int:
     return mask
 
 
-def manners() -> dict[str, object]:
-    """All that a host may have set, or counts on."""
+def process_state() -> dict[str, object]:
+    """All that a host may have set, or relies on."""
     return {
         "torch's random state": torch.get_rng_state().numpy().tobytes(),
         "numpy's random state": repr(np.random.get_state()),  # noqa: NPY002
@@ -93,8 +93,8 @@ def forecaster(rng: np.random.Generator, folder: Path | None = None) -> Forecast
     return Forecaster(str(rng.choice(MODELS)), 4, config=tables, folder=folder, **settings)
 
 
-def deeds(rng: np.random.Generator, place: Path) -> list[str]:
-    """A few things in a row; those that fail are part of it. What was done."""
+def call_verbs(rng: np.random.Generator, place: Path) -> list[str]:
+    """Call a few verbs in a row, some of which fail; the names of what was called."""
     frame, made, done = sales(rng), forecaster(rng, place / "run" if rng.random() < 0.3 else None), []
     steps: dict[str, Callable[[], Any]] = {
         "fit": lambda: made.fit(frame),
@@ -117,15 +117,15 @@ def deeds(rng: np.random.Generator, place: Path) -> list[str]:
 CHANCES = np.array([2, 1, 4, 1, 2, 1, 1, 3, 3]) / 18
 
 
-def try_manners(campaign: Campaign, number: int, rng: np.random.Generator) -> None:
+def try_verbs(campaign: Campaign, number: int, rng: np.random.Generator) -> None:
     random.seed(number)
     np.random.seed(number)  # noqa: NPY002
     torch.manual_seed(number)
     with tempfile.TemporaryDirectory(prefix="guest-") as place:
-        before, elsewhere = manners(), bool(rng.random() < 0.3)
+        before, elsewhere = process_state(), bool(rng.random() < 0.3)
         with Path(os.devnull).open("w") as quiet, contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
-            done = in_a_new_thread(lambda: deeds(rng, Path(place))) if elsewhere else deeds(rng, Path(place))
-        after = manners()
+            done = in_a_new_thread(lambda: call_verbs(rng, Path(place))) if elsewhere else call_verbs(rng, Path(place))
+        after = process_state()
     changed = [name for name, state in before.items() if after[name] != state]
     kind = "in another thread" if elsewhere else "in the main thread"
     campaign.check(not changed, kind, f"trial {number}: {done} changed {changed}")
@@ -156,7 +156,7 @@ def main() -> None:
     before = warnings.filters[:]
     warnings.simplefilter("ignore")
     for number, rng in campaign.trials():
-        (try_twins if rng.random() < TWINS else try_manners)(campaign, number, rng)
+        (try_twins if rng.random() < TWINS else try_verbs)(campaign, number, rng)
     warnings.filters[:] = before
     campaign.finish()
 

@@ -1,27 +1,23 @@
-"""Implausible forecasts of any forecaster are found and told of; honest ones are left in peace.
+"""Implausible forecasts of any forecaster are detected and reported; honest ones give no warning.
 
     python -m lab campaign implausible [--count 5000] [--seed 0]
 
 Each trial makes a frame of forecasts beside actuals: of random size, scale and levels, with series that never sold and
 series that were never observed. It is either honest (quantiles of the distribution that the actuals are drawn from) or
-wild (anything up to ten times the largest value ever sold, of few series). As it is, nothing may be said of it. Then
+wild (anything up to ten times the largest value ever sold, of few series). Unchanged, it must give no warning. Then
 absurd values are planted at random series, cutoffs, dates and levels: 11 to 1e60 times the largest value, of either
-sign, small negative ones, and series that always sell forecast to sell nothing. Each of them has to be listed with its
-level, value and reason, the counts have to be theirs exactly, and `evaluate` has to warn once.
+sign, small negative ones, and zero forecasts of series that always sell. Each of them has to be listed with its level,
+value and reason, the counts have to be exact, and `evaluate` has to warn once.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 import polars as pl
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from lab.campaigns.campaign import Campaign
 from mqcast import evaluate, implausible
@@ -48,14 +44,14 @@ class Trial:
 
     @property
     def measure(self) -> np.ndarray:
-        """What each series is measured by, in a plain loop."""
+        """The value that each series' forecasts are compared with, by a plain loop."""
         of_all = max(float(np.abs(values).max()) for values in self.demand[self.seen])
         own = [float(np.abs(values).max()) for values in self.demand]
         return np.array([each if each and seen else of_all for each, seen in zip(own, self.seen, strict=True)])
 
     @property
     def forecast_to_sell_nothing(self) -> set[str]:
-        """Series that always sell and whose quantiles are all 0 or less, in a plain loop."""
+        """Series that always sell but have no quantile above 0, by a plain loop."""
         return {
             str(name)
             for i, name in enumerate(self.ids)
@@ -108,7 +104,7 @@ def clean_trial(rng: np.random.Generator) -> tuple[str, Trial]:
 
 
 def plant(trial: Trial, rng: np.random.Generator) -> dict[tuple, tuple]:
-    """Put absurd values into the trial's quantiles; what has to be found of each row."""
+    """Put absurd values into the trial's quantiles; what has to be reported for each row."""
     may_be_negative = bool((trial.demand[trial.seen] < 0).any())
     zeros = np.flatnonzero(trial.seen & (trial.demand > 0).all(axis=1) & (rng.random(len(trial.ids)) < 0.1))
     trial.quantiles[np.isin(trial.item, zeros)] = 0
@@ -141,28 +137,29 @@ def warnings_of(frame: pl.DataFrame, actuals: pl.DataFrame) -> list[str]:
 
 
 def main() -> None:
-    campaign = Campaign("implausible forecasts are found, counted and told of; honest ones are not", 5_000)
+    campaign = Campaign("implausible forecasts are detected, counted and reported; honest ones are not", 5_000)
     for number, rng in campaign.trials():
         kind, trial = clean_trial(rng)
         frame, actuals = trial.forecasts(rng), trial.actuals()
-        found, told = implausible(frame, actuals), warnings_of(frame, actuals)
-        campaign.check(not found and not told, f"{kind}, nothing planted", f"trial {number}: {told or found}")
+        result, messages = implausible(frame, actuals), warnings_of(frame, actuals)
+        is_clean = not result and not messages
+        campaign.check(is_clean, f"{kind}, nothing planted", f"trial {number}: {messages or result}")
         expected = plant(trial, rng)
         frame, zeros = trial.forecasts(rng), trial.forecast_to_sell_nothing
-        found, told = implausible(frame, actuals), warnings_of(frame, actuals)
+        result, messages = implausible(frame, actuals), warnings_of(frame, actuals)
         columns = [*KEYS, "quantile", "forecast", "reason"]
-        listed = {row[:3]: row[3:] for row in found.rows.select(columns).iter_rows()}
-        counts = found.counts.row(0, named=True)
+        listed = {row[:3]: row[3:] for row in result.rows.select(columns).iter_rows()}
+        counts = result.counts.row(0, named=True)
         large = sum(reason == "too large" for *_, reason in expected.values())
         exact = (counts["too_large"], counts["negative"]) == (large, len(expected) - large)
         exact &= counts["series_affected"] == len({key[0] for key in expected}) and counts["all_zero"] == len(zeros)
-        holds = listed == expected and exact and set(found.all_zero["unique_id"]) == zeros
+        holds = listed == expected and exact and set(result.all_zero["unique_id"]) == zeros
         campaign.check(
             holds, f"{kind}, found exactly", f"trial {number}: {listed} beside {expected}, {counts}, {zeros}"
         )
         judged = {str(name) for name in trial.ids[trial.seen]}
         is_due = bool(zeros or any(key[0] in judged for key in expected))
-        campaign.check(len(told) == is_due, f"{kind}, warned of once", f"trial {number}: {told}")
+        campaign.check(len(messages) == is_due, f"{kind}, warned of once", f"trial {number}: {messages}")
     campaign.finish()
 
 

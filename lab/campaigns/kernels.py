@@ -1,9 +1,9 @@
-"""The compiled kernels against plain PyTorch in double precision, under checks of every address and every sum.
+"""The compiled kernels against plain PyTorch in double precision, under address and undefined-behaviour sanitizers.
 
-A trial is a random configuration: sizes that are multiples of nothing, series that begin late or never, look-backs
-beyond the window, dropout, one forecast or all, tensors that lie anyhow in memory, tiny and huge values. Forecasts and
-all gradients are compared. The kernels are compiled with gcc's address and undefined-behaviour sanitizers into a
-temporary folder and run in a process of their own: whatever these report fails the trial at which they end it.
+A trial is a random configuration: odd sizes, series that begin late or never, look-backs beyond the window, dropout,
+one forecast or all, tensors with any memory layout, tiny and huge values. Forecasts and all gradients are compared. The
+kernels are compiled with gcc's sanitizers into a temporary folder and run in a process of their own; if a sanitizer
+ends that process, the trial it was running has failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GUARANTEE = "The kernels agree with plain PyTorch and touch no memory that is no
 
 
 def sanitized(folder: Path) -> dict[str, str]:
-    """The kernels with checks, in `folder`; the environment of a process that loads them."""
+    """Compile the kernels with sanitizers into `folder`; the environment of a process that loads them."""
     shutil.copy(SOURCE, folder)
     if why := build_kernels.build(SOURCE, folder, build_kernels.SANITIZED, ("gcc",)):
         sys.exit(f"the sanitizers need gcc: {why}")
@@ -42,7 +42,7 @@ def sanitized(folder: Path) -> dict[str, str]:
 
 
 def watched(campaign: Campaign, folder: Path, environment: dict[str, str]) -> None:
-    """Trials in a process of their own, and in another one from the next trial on if it ends before its time."""
+    """Run trials in a process of their own; if it ends early, another one continues with the next trial."""
     options, following = campaign.options, 0
     until = time.monotonic() + 60 * options.minutes
     while following < options.count:
@@ -68,7 +68,7 @@ def watched(campaign: Campaign, folder: Path, environment: dict[str, str]) -> No
 
 
 def trials(folder: Path, seed: int, first: int, count: int) -> None:
-    """In the process with the sanitizers: a line of JSON a trial."""
+    """In the process with the sanitizers: print one line of JSON per trial."""
     from mqcast.nn import kernels, library
 
     library.FOLDER = folder

@@ -2,8 +2,8 @@
 
     python -m lab campaign kills [--count 200] [--seed 0]
 
-Each trial starts a job in a process of its own and ends it with SIGKILL at a random moment. Another process then looks
-at what is left, runs the job again, and compares: a run that was resumed has the same weights to the bit.
+Each trial starts a job in a process of its own and ends it with SIGKILL at a random moment. Another process then checks
+what is left, runs the job again, and compares: a resumed run has the same weights, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import polars as pl  # noqa: E402
-from artifact_samples import CONFIG, SCHEMA, make_all, pack_tiny, tiny_frame  # noqa: E402
+import polars as pl
+from artifact_samples import CONFIG, SCHEMA, make_all, pack_tiny, tiny_frame
 
-from lab.campaigns.campaign import Campaign  # noqa: E402
-from mqcast import Forecaster, Panel  # noqa: E402
-from mqcast.data.panel import pack  # noqa: E402
-from mqcast.errors import ArtifactError  # noqa: E402
-from mqcast.forecast import predict  # noqa: E402
-from mqcast.run import Run, exists  # noqa: E402
-from mqcast.train.loop import fit  # noqa: E402
+from lab.campaigns.campaign import Campaign
+from mqcast import Forecaster, Panel
+from mqcast.data.panel import pack
+from mqcast.errors import ArtifactError
+from mqcast.forecast import predict
+from mqcast.run import Run, exists
+from mqcast.train.loop import fit
 
-SECONDS = 120  # that a job or a look at what it left may take
+SECONDS = 120  # that a job, or the check of what it left, may take
 # Jobs run in forked processes. This one only starts them: threads that it had started would be missing there.
 
 
@@ -58,7 +57,7 @@ def pack_left(place: Path) -> None:
     old = Panel.from_frame(tiny_frame(), SCHEMA).fingerprint
     new = Panel.from_frame(tiny_frame().with_columns(pl.col("y") * 2), SCHEMA).fingerprint
     left = Panel.open(place / "panel")
-    assert left.fingerprint == left._digest(), "the panel is not what it says"
+    assert left.fingerprint == left._digest(), "the panel does not match its fingerprint"
     assert left.fingerprint in (old, new), "neither the old panel nor the new one"
     pack_job(place)
     assert Panel.open(place / "panel").fingerprint == new
@@ -73,9 +72,9 @@ def forecast_job(place: Path) -> None:
 def forecast_left(place: Path) -> None:
     wanted = pl.read_parquet(place / "wanted.parquet")
     if (place / "out.parquet").exists():
-        assert pl.read_parquet(place / "out.parquet").equals(wanted), "a file that is not whole"
+        assert pl.read_parquet(place / "out.parquet").equals(wanted), "the file is not complete"
     forecast_job(place)
-    assert pl.read_parquet(place / "out.parquet").equals(wanted), "other forecasts than without the kill"
+    assert pl.read_parquet(place / "out.parquet").equals(wanted), "forecasts differ from those without the kill"
 
 
 def save_job(place: Path) -> None:
@@ -86,7 +85,9 @@ def save_left(place: Path) -> None:
     wanted = Forecaster.load(place / "forecaster").predict()
     if not (place / "saved").exists():
         save_job(place)
-    assert Forecaster.load(place / "saved").predict().equals(wanted), "other forecasts than those of what was saved"
+    assert Forecaster.load(place / "saved").predict().equals(wanted), (
+        "forecasts differ from those of the saved forecaster"
+    )
     try:
         save_job(place)
     except ArtifactError:
@@ -111,7 +112,7 @@ def make(place: Path) -> None:
 
 
 def in_child(job: Callable[[Path], None], place: Path, kill_after: float | None = None) -> str:
-    """Do it in a process of its own; "" if it went well or was killed as asked, or else what was wrong."""
+    """Run a job in a process of its own; what went wrong, or "" if it succeeded or was killed as requested."""
     note = place.with_name("note")
     note.unlink(missing_ok=True)
     child = os.fork()
@@ -135,7 +136,7 @@ def in_child(job: Callable[[Path], None], place: Path, kill_after: float | None 
         if time.monotonic() > ends:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return f"it hangs for {SECONDS} s"
+            return f"no result after {SECONDS} s"
         time.sleep(0.005)
     if os.waitstatus_to_exitcode(done[1]) == 0:
         return ""

@@ -1,4 +1,4 @@
-"""Nothing that happens after a date changes a bit of a forecast that was made at it.
+"""Nothing that happens after a date changes a forecast made at it, not even by one bit.
 
 Each retailer's forecasts are made once from its data and again after changes to later rows: values, signs, closings,
 missing values, new categories, new series, another end of the panel (tests/look_ahead_samples.py has them all). Half

@@ -1,11 +1,11 @@
-"""Adversarial series, default settings, any weights: are forecasts finite, in order and within their limits?
+"""For adversarial series, default settings and any weights, are forecasts finite, ordered and within their limits?
 
     python -m lab campaign magnitudes [--count 100000]
 
-Panels of a thousand series, each of a kind drawn anew (alternating, intermittent, lumpy, steps of a million, long gaps,
-months out of the range, spikes, trends, one value, one sale, none) on a random scale, are fitted by default settings
-for a few steps. They are forecast with these weights and with random ones. What the limit is, is told from the frame,
-not from mqcast.
+Panels of a thousand series, each of a random kind (alternating, intermittent, lumpy, steps of a million, long gaps,
+changing regimes, spikes, trends, one value, one sale, none) and a random scale, are fitted with default settings for a
+few steps. They are forecast with these weights and with random ones. The limits are computed from the frame, without
+mqcast.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ KINDS = {
 
 
 def panel_frame(rng: np.random.Generator, freq: str, horizon: int) -> tuple[pl.DataFrame, list[str], np.ndarray]:
-    """A frame of series with a plan of a wild number, the kind of each series, and their values."""
+    """A frame of series with a wild known number, the kind of each series, and their values."""
     n = int(rng.integers(30, 90))
     start = pl.datetime(2021, 1, 3) if freq == "W" else pl.datetime(2021, 1, 1)
     dates = pl.select(pl.datetime_range(start, pl.datetime(2031, 1, 1), STEPS[freq]).head(n + horizon)).to_series()
@@ -119,7 +119,7 @@ def with_random_weights(run: Run, rng: np.random.Generator) -> Run:
 
 
 def examine(campaign: Campaign, frame: pl.DataFrame, kinds: list[str], limit: np.ndarray, seen: str) -> None:
-    """Count a trial a series."""
+    """Count one trial per series."""
     names = frame["unique_id"].to_numpy()
     values = frame.select([f"q{level:g}" for level in LEVELS]).to_numpy()
     for i, kind in enumerate(kinds):
@@ -143,7 +143,7 @@ def main() -> None:
         freq, horizon = str(rng.choice(list(STEPS))), int(rng.integers(1, 14))
         model = str(rng.choice(["mqt", "mqt-nods", "mqcnn", "mqrnn"]))
         frame, kinds, values = panel_frame(rng, freq, horizon)
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as told:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forecaster = Forecaster(
                 *(model, horizon, LEVELS, Schema(freq=freq, known=["plan"])),
@@ -159,7 +159,7 @@ def main() -> None:
             run = with_random_weights(forecaster.run_, rng)
             seen = f"panel {number}, random weights"
             examine(campaign, forecast_frame(run, forecaster.panel_), kinds, limit, seen)
-        limited += sum(issubclass(warning.category, ForecastLimitedWarning) for warning in told)
+        limited += sum(issubclass(warning.category, ForecastLimitedWarning) for warning in caught)
     campaign.finish(panels_with_limited_forecasts=limited)
 
 

@@ -1,7 +1,7 @@
 """No memory grows over many fits in one process, and no temporary folder or thread is left behind.
 
 A Forecaster is fitted again and again, as a long-lived service would: the same one or a new one, some fits fail, some
-are judged by a backtest. Memory after each fit from the tenth on is held against that after the tenth.
+are followed by a backtest. Memory after each later fit is compared with that after the tenth.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Files that are damaged in any way are refused by name, or change nothing: no crash, no hang, no huge allocation.
+"""Damaged files are refused by name, or change nothing: no crash, no hang, no huge allocation.
 
     python -m lab campaign mutated_files [--count 10000] [--seed 0]
 
 A child process opens and uses a panel, a run, a saved forecaster, the checkpoints of an interrupted run or the shards
-of an interrupted forecast, of which one file was harmed. It must raise an MqcastError that names the file, or give the
-results of the unharmed one. A child that dies, hangs or wants too much memory is a failure, and is replaced.
+of an interrupted forecast, of which one file was damaged. It must raise an MqcastError that names the file, or give the
+same results as undamaged files. A child that dies, hangs or needs too much memory is a failure, and is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import numpy as np
@@ -49,7 +48,7 @@ HUGE = ("1000000000000", "-1", "1e999", "99999999999999999999999", "0", "null", 
 
 
 class Halted(Exception):
-    """Training or forecasting is left in the middle, as a crash would."""
+    """Training or forecasting stops midway, as in a crash."""
 
 
 # -- the artifacts -----------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ def _halt(self: predict.Merger) -> None:
 
 
 def use(kind: str, folder: Path) -> pl.DataFrame | bytes:
-    """What the artifact of this kind gives."""
+    """The result that an artifact of this kind gives."""
     store.SMALL_BYTES = 0 if kind == "mapped panel" else 2**26
     if kind == "forecaster":
         return Forecaster.load(folder / "forecaster").revisions()
@@ -98,7 +97,7 @@ def use(kind: str, folder: Path) -> pl.DataFrame | bytes:
     return predict.forecast_frame(run, panel)
 
 
-# -- the harm ----------------------------------------------------------------------------------------------------------
+# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 def flipped(content: bytearray, rng: np.random.Generator) -> bytes:
@@ -130,7 +129,7 @@ def scrambled(content: bytearray, rng: np.random.Generator) -> bytes:
 
 
 def renumbered(content: bytearray, rng: np.random.Generator) -> bytes:
-    """Another number in the text, or in a header: in JSON, TOML, safetensors and .npy files alike."""
+    """Change a number in the text or in a header: works for JSON, TOML, safetensors and .npy files."""
     places = [m.span() for m in re.finditer(rb"\d+(\.\d+)?", bytes(content[:4000]))]
     if not places:
         return flipped(content, rng)
@@ -156,7 +155,7 @@ HARMS = [*(3 * list(CONTENT)), "swap", "other's", "deletion", "FIFO", "link out"
 
 
 def harm(how: str, file: Path, pristine: Path, work: Path, rng: np.random.Generator) -> list[Path]:
-    """Do it to a file; the files whose names an error may give."""
+    """Damage a file; the files that an error may name."""
     content = bytearray(file.read_bytes())
     if how in CONTENT and content:
         file.write_bytes(CONTENT[how](content, rng))
@@ -195,7 +194,7 @@ def harm(how: str, file: Path, pristine: Path, work: Path, rng: np.random.Genera
 
 
 def serve(pipe: Connection, pristine: Path, work: Path, seed: int) -> None:
-    """Try the trials whose numbers come through the pipe, and tell of each what it was, whether it held, why not."""
+    """Run the trials whose numbers come through the pipe; send back the kind of each, whether it held, and why not."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     predict.ROWS_A_SHARD = 2
@@ -242,7 +241,7 @@ def one_trial(rng: np.random.Generator, pristine: Path, work: Path, wanted: dict
 
 
 class Child:
-    """A process that tries one trial after the other; another takes its place when it dies."""
+    """A process that runs one trial after another; when it dies, a new one takes its place."""
 
     def __init__(self, *arguments: Any):
         self.arguments, self.process = arguments, None
@@ -250,10 +249,10 @@ class Child:
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, *self.arguments), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(child_end, *self.arguments), daemon=True)
         self.process.start()
-        theirs.close()
+        child_end.close()
         if not self.pipe.poll(10 * SECONDS):
             raise RuntimeError("the child does not start")
         self.pipe.recv()
@@ -264,7 +263,7 @@ class Child:
         try:
             if self.pipe.poll(SECONDS):
                 return self.pipe.recv()
-            why = f"it hangs for {SECONDS} s"
+            why = f"no result after {SECONDS} s"
         except EOFError:
             self.process.join()
             why = f"the process ended with code {self.process.exitcode}"

@@ -1,10 +1,10 @@
-"""Of two writers to one path, in threads or processes, one is refused and the other's result is whole.
+"""Of two writers to one path, in threads or processes, one is refused and the other's result is complete.
 
-Two writers are let go at once by a barrier: two of one kind, or of two kinds that write to such a path (files:
-forecasts and reports; folders: saves, fits and packs). What counts: at least one is done; who is not is refused by an
-ArtifactError; the result opens, and is that of a writer who was told so; no draft or lock is left. Where a verb never
-overwrites (save, fit), exactly one is done. Two overwriting verbs may both be done, one after the other; how often they
-met is in the record.
+A barrier releases two writers at once: two of one kind, or of two kinds that write to such a path (files: forecasts
+and reports; folders: saves, fits and packs). At least one has to succeed, and the other one is refused with an
+ArtifactError. The result opens, and is that of a writer that succeeded; no draft or lock is left behind. Where a verb
+never overwrites (save, fit), exactly one succeeds. Two overwriting verbs may both succeed, one after the other; the
+record has how often one was refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sales(number: int) -> pl.DataFrame:
 
 
 class Writer:
-    """One of two that write to a path; the other has other data, so that their results can be told apart."""
+    """One of two writers to a path; each has data of its own, so that their results differ."""
 
     def __init__(self, number: int):
         self.number, self.frame = number, sales(number)
@@ -78,7 +78,7 @@ class Writer:
         write.write_report(path, {"naive": self.judged}, self.frame, title=f"writer {self.number}")
 
     def is_result(self, verb: str, path: Path) -> bool:
-        """Is what stands there whole, and this writer's?"""
+        """Whether the result at the path is complete, and this writer's."""
         if verb == "save":
             return Forecaster.load(path).predict().equals(self.forecasts)
         if verb == "pack":
@@ -96,7 +96,7 @@ class Writer:
 
 
 def attempt(writer: Writer, verb: str, path: Path, meet: Callable[[], Any]) -> tuple[str, float, float]:
-    """How it ended, when it began and when it ended."""
+    """Its outcome, and the times at which it began and ended."""
     meet()
     began, outcome = time.monotonic(), "done"
     try:
@@ -134,7 +134,7 @@ class Processes:
     def race(self, verbs: list[str], path: Path) -> list[tuple[str, float, float]]:
         for jobs, verb in zip(self.jobs, verbs, strict=True):
             jobs.put((verb, str(path)))
-        return [found for _, found in sorted(self.answers.get(timeout=300) for _ in self.jobs)]
+        return [result for _, result in sorted(self.answers.get(timeout=300) for _ in self.jobs)]
 
     def close(self) -> None:
         for jobs in self.jobs:
@@ -150,18 +150,18 @@ def race_of_threads(writers: list[Writer], verbs: list[str], path: Path) -> list
         return [job.result() for job in jobs]
 
 
-def verdict(writers: list[Writer], verbs: list[str], found: list[tuple[str, float, float]], path: Path) -> str:
-    """What is wrong with a race's end; nothing: an empty text."""
-    outcomes = [outcome for outcome, *_ in found]
-    if strange := [outcome for outcome in outcomes if outcome not in ("done", "refused")]:
-        return f"neither done nor refused: {strange}"
+def verdict(writers: list[Writer], verbs: list[str], race: list[tuple[str, float, float]], path: Path) -> str:
+    """What is wrong with the result of a race; an empty text if nothing is."""
+    outcomes = [outcome for outcome, *_ in race]
+    if unexpected := [outcome for outcome in outcomes if outcome not in ("done", "refused")]:
+        return f"neither done nor refused: {unexpected}"
     if "done" not in outcomes:
         return "both were refused"
     if outcomes.count("done") == NUM_WRITERS and NEVER_OVERWRITE & set(verbs):
-        return "both were done, though one of them never overwrites"
+        return "both succeeded, though one of them never overwrites"
     winners = [(w, v) for w, v, outcome in zip(writers, verbs, outcomes, strict=True) if outcome == "done"]
     if not any(_is_result(writer, verb, path) for writer, verb in winners):
-        return f"what stands there is not the result of who was done: {outcomes}"
+        return f"the result is not that of a writer that succeeded: {outcomes}"
     if left := sorted(entry.name for entry in path.parent.iterdir() if entry != path):
         return f"left behind: {left}"
     return ""

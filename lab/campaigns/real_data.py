@@ -1,9 +1,9 @@
-"""Every file of real demand, by default settings: is any P90 beyond ten times the largest value of its series so far?
+"""On real demand with default settings, does any P90 exceed ten times the largest value of its series so far?
 
     python -m lab campaign real_data --data FOLDER [--only NAME …]
 
 Each file is backtested (`Forecaster.backtest`: trained once, on what was known at the first cutoff) over the last two
-horizons, nothing said but horizon, frequency and columns. A trial is a series, with its forecasts of all cutoffs.
+horizons, given only horizon, frequency and columns. A trial is a series, with its forecasts from all cutoffs.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def read(path: Path, source: Source) -> pl.DataFrame:
 
 
 def multiples(frame: pl.DataFrame, forecasts: pl.DataFrame, target: str) -> pl.DataFrame:
-    """The largest multiple of each series: its P90 beside the largest value up to the cutoff.
+    """The largest multiple of each series: its P90 over the largest value up to the cutoff.
 
-    With fewer than three sales so far, beside the median of the series' largest values, if that is more.
+    With fewer than three sales so far, over the median of the series' largest values, if that is more.
     """
     size = pl.col(target).abs()
     sold = frame.select(
@@ -97,7 +97,7 @@ def main() -> None:
         parser.add_argument("--only", nargs="*", choices=list(SOURCES), help="left out: all of them")
 
     campaign = Campaign(
-        "On real demand by default settings, no P90 is beyond ten times what was sold.", 10**9, arguments
+        "On real demand with default settings, no P90 exceeds ten times what was sold.", 10**9, arguments
     )
     by_file = {}
     for name in campaign.options.only or SOURCES:
@@ -105,7 +105,7 @@ def main() -> None:
         frame = read(campaign.options.data / source.folder / f"{name}.parquet", source)
         schema = Schema(target=source.target, freq=source.freq, known=source.known, time_grid=source.time_grid)
         dates = frame["ds"].unique().sort()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forecasts = Forecaster(horizon=source.horizon, schema=schema, verbose=False).backtest(
                 frame, start=dates[-1 - 2 * source.horizon], end=dates[-1 - source.horizon]
@@ -114,7 +114,7 @@ def main() -> None:
         for row in largest.iter_rows(named=True):
             is_sane = row["finite"] and row["multiple"] <= MULTIPLE * (1 + 1e-6)
             campaign.check(is_sane, name, f"{row['unique_id']}: {row['multiple']:.3g} times")
-        limited = [str(w.message) for w in told if issubclass(w.category, ForecastLimitedWarning)]
+        limited = [str(w.message) for w in caught if issubclass(w.category, ForecastLimitedWarning)]
         by_file[name] = {"series": largest.height, "largest_multiple": largest["multiple"].max(), "limited": limited}
         print(name, by_file[name], flush=True)
     campaign.finish(files=by_file)

@@ -1,4 +1,4 @@
-"""Any order of a Forecaster's verbs; the machine is that of tests/forecaster_machine.py. Counted are rules that ran.
+"""Any order of a Forecaster's verbs, by the state machine of tests/forecaster_machine.py. Rules that ran are counted.
 
 python -m lab campaign states [--count 2000] [--seed 0] [--minutes M] [--record]
 """
@@ -46,9 +46,9 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):
         for number, rng in campaign.trials():
             machine = seed(int(rng.integers(2**32)))(Counted)
-            told = io.StringIO()
+            output = io.StringIO()
             try:
-                with contextlib.redirect_stdout(told):
+                with contextlib.redirect_stdout(output):
                     run_state_machine_as_test(machine, settings=several)
             except Exception as error:
                 rules = "\n".join(getattr(error, "__notes__", [])).splitlines()

@@ -1,8 +1,8 @@
-"""The table of docs/reliability.md, from the records of the campaigns: no figure in it is typed.
+"""The table of docs/reliability.md, from the records of the campaigns: no figure in it is typed by hand.
 
     python -m lab campaign table [--check]
 
---check changes nothing, and ends with code 1 if the page's table is not what the records say.
+--check changes nothing, and exits with code 1 if the page's table differs from the records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_CAMPAIGNS = {"campaign", "table"}  # scripts beside them
 
 @dataclass(frozen=True)
 class Row:
-    """One guarantee, how it is tested, and the campaign that tries it; `count`: trials of a full run."""
+    """One guarantee, how it is tested, and the campaign that tests it; `count`: trials of a full run."""
 
     script: str
     count: int
@@ -35,104 +35,104 @@ ROWS = (
     Row(
         "magnitudes",
         100_000,
-        "Forecasts are finite, in order and of sane size, whatever the series",
+        "Forecasts are finite, ordered and of a plausible size, whatever the series",
         "adversarial series (alternating, intermittent, lumpy, steps of a million, long gaps, spikes, one sale, "
-        "none …) on any scale, default settings, trained and random weights; the limits are told from the frame, "
-        "not from mqcast",
+        "none …) on any scale, default settings, trained and random weights; the limits are computed from the frame, "
+        "without mqcast",
     ),
     Row(
         "real_data",
         1,
         "Default settings give no absurd forecast on real demand",
-        "every file of real demand at hand, nothing said but horizon, frequency and columns: no P90 of a backtest "
-        "is beyond ten times the largest value of its series so far; a trial is a series",
+        "every file of real demand at hand, given only horizon, frequency and columns: no P90 of a backtest exceeds "
+        "ten times the largest value of its series so far; a trial is a series",
     ),
     Row(
         "frames",
         10_000,
-        "Any frame is read rightly or refused with a typed error",
-        "random frames of all libraries, types and orders, clean and damaged, through the gate, `predict`, the "
-        "judging functions and a Forecaster's arguments; clean ones are held against plain loops",
+        "Any frame is read correctly or refused with a typed error",
+        "random frames of all libraries, types and orders, clean and damaged, through the input checks, `predict`, the "
+        "evaluation functions and a Forecaster's arguments; clean ones are compared with plain loops",
     ),
     Row(
         "look_ahead",
         1_000,
         "Nothing that happens after a date changes a forecast made at it",
         "later values, signs, closings, gaps, categories, series and the panel's end are changed; half of the "
-        "trials are backtests, half revisions; equal to the bit",
+        "trials are backtests, half revisions; forecasts are equal bit for bit",
     ),
     Row(
         "mutated_files",
         10_000,
         "A damaged file is refused by name, or changes nothing",
         "files of panels, runs, forecasters, checkpoints and shards with bits flipped, bytes cut, added and "
-        "swapped; no crash, hang or huge allocation, no other forecast",
+        "swapped; no crash, no hang, no huge allocation, no different forecast",
     ),
     Row(
         "kills",
         200,
         "Killed at any moment, a job leaves the old result or the new one",
-        "SIGKILL at random moments of fit, pack, forecast and save; run again, it gives equal bits",
+        "SIGKILL at random moments of fit, pack, forecast and save; run again, the job gives equal bits",
     ),
     Row(
         "kernels",
         1_000,
-        "Compiled code computes what plain PyTorch does, within its memory",
+        "Compiled code computes what plain PyTorch does, within its own memory",
         "random sizes and settings of networks, under the address and undefined-behaviour sanitizers",
     ),
     Row(
         "races",
         500,
-        "Two writers to one path end with one whole result",
-        "threads and processes that save, fit, pack, forecast and report to one path at once: the other one is "
-        "refused by a typed error, and nothing is left lying about",
+        "Two writers to one path end with one complete result",
+        "threads and processes that save, fit, pack, forecast and report to one path at once: one of the two is "
+        "refused with a typed error, and no draft or lock is left behind",
     ),
     Row(
         "many_fits",
         200,
-        "Many fits in one process do not wear it out",
-        "fits of old and new Forecasters, some of which fail: memory is held against that after the tenth; no "
-        "folder or thread is left",
+        "Many fits in one process leak nothing",
+        "fits of old and new Forecasters, some of which fail: memory is compared with that after the tenth; no "
+        "folder or thread is left behind",
     ),
     Row(
         "guest",
         300,
-        "The host's process is as it was before",
+        "The host process is left as it was",
         "random states, threads, signal handlers, warnings, locale, environment, floating-point errors, umask and "
-        "folder around every verb, done well or failing; fits in two threads equal each alone",
+        "folder around every verb, whether it succeeds or fails; fits in two threads equal each fit alone",
     ),
     Row(
         "fuzz_readers",
         300_000,
         "No bytes make a reader crash",
         "a coverage-guided fuzzer feeds the readers of panels, runs and frames: nothing but results and typed errors; "
-        "100,000 executions of each are the goal, and the record has the count of each",
+        "the goal is 100,000 executions of each, and the record has the count of each",
     ),
     Row(
         "states",
         2_000,
         "A Forecaster's verbs may be called in any order",
-        "a state machine: forecasts change by fitting alone, are the same to the bit once saved and loaded, "
-        "errors are typed, no folder is left behind",
+        "a state machine: only fitting changes forecasts, saving and loading keeps them bit for bit, errors are "
+        "typed, no folder is left behind",
     ),
     Row(
         "battery",
         1_000,
-        "Our own models pass the battery for any forecaster",
-        "`mqcast.checks` on random configurations; counted are the checks that apply",
+        "Our own models pass the checks for any forecaster",
+        "`mqcast.checks` on random configurations; only checks that apply are counted",
     ),
     Row(
         "implausible",
         5_000,
-        "Implausible forecasts of any forecaster are found and told of",
+        "Implausible forecasts of any forecaster are detected and reported",
         "random frames, honest or wild within the limits, and then with absurd values planted at random places: "
-        "each is listed and counted exactly, `evaluate` warns once, and of the clean ones nothing is said",
+        "each is listed and counted exactly, `evaluate` warns once, and clean frames give no warning",
     ),
 )
 
 
 def table(records: Path = RECORDS, rows: tuple[Row, ...] = ROWS) -> str:
-    """Markdown. Of a campaign without a record it says so; of one that ended early, how far it came."""
+    """Markdown; it shows which campaigns have no record, and how far one came that ended early."""
     lines = [HEADINGS, ("---", "---", "---", "---:", "---:")]
     for row in rows:
         command = f"`lab/campaigns/{row.script}.py`"
@@ -159,7 +159,9 @@ def filled(page: str, text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="change nothing; code 1 if the page is not up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit code 1 if the page is not up to date"
+    )
     old = PAGE.read_text(encoding="utf-8")
     new = filled(old, table())
     if parser.parse_args().check:

@@ -9,19 +9,19 @@ import typer
 from rich.table import Table
 
 app = typer.Typer(
-    help="Run the paper's experiments, their like on other data, leaderboards, benchmarks and campaigns.",
+    help="Run the paper's experiments, similar ones on other data, leaderboards, benchmarks and reliability campaigns.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-Name = Annotated[str, typer.Argument(help="An experiment: a name, or a TOML file; `python -m lab list` shows all.")]
-Results = Annotated[Path | None, typer.Option(help="Where records are written too, such as lab/results.")]
+Name = Annotated[str, typer.Argument(help="An experiment: its name (see `python -m lab list`), or a TOML file.")]
+Results = Annotated[Path | None, typer.Option(help="A second folder for the records, such as lab/results.")]
 
 
 def shown(frame: pl.DataFrame, title: str, texts: Sequence[str] = ("model", "by")) -> Table:
-    """A frame for the terminal, numbers to the right."""
+    """A frame as a table for the terminal, with numbers aligned to the right."""
     table = Table(title=title, title_justify="left")
     for column in frame.columns:
         table.add_column(column, justify="left" if column in texts else "right")

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,36 @@ from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 from mqcast.settings.merge import tables_of
 
+if TYPE_CHECKING:
+    from lab.experiments.experiment import Experiment, Outcome
+
+NETWORKS = "A network, also NETWORK-unforked or NETWORK-mean-of-3, or a registered model; repeat for more."
+MODULE = "A Python file or a dotted name, imported first: it registers models of your own; repeat for more."
+MINUTES = "Training time of each model, before the first window; default: as the settings say."
+REVISIONS = "For retail, also judge how forecasts of March and April 2016 evolve."
+FORECASTS = "NAME=FILE: another system's forecasts, in a study; repeat for more."
+LABEL = "Another name for records and tables, for use when --forecasts has only some of the series."
+
+Out = Annotated[Path, typer.Option(help="Where runs and forecasts are written.")]
+Data = Annotated[Path | None, typer.Option(help="The folder with the data set's files.")]
+Models = Annotated[list[str] | None, typer.Option(help=NETWORKS)]
+Modules = Annotated[list[str] | None, typer.Option(help=MODULE)]
+Seeds = Annotated[list[int] | None, typer.Option(help="A seed; repeat for more.")]
+Minutes = Annotated[float | None, typer.Option(help=MINUTES)]
+RefitMinutes = Annotated[float | None, typer.Option(help="Training time before each later window.")]
+Windows = Annotated[int | None, typer.Option(min=1, help="Use only the first N windows.")]
+Search = Annotated[bool, typer.Option(help="Search the paper's grid of 9, by validation loss.")]
+Revisions = Annotated[bool, typer.Option(help=REVISIONS)]
+Forecasts = Annotated[list[str] | None, typer.Option(help=FORECASTS)]
+Label = Annotated[str | None, typer.Option(help=LABEL)]
+Processes = Annotated[
+    int, typer.Option(min=1, help="Processes that share each training step; --minutes counts for each of them.")
+]
+
 
 @app.command("list")
 def list_command() -> None:
-    """List the experiments, with what each is about."""
+    """List the experiments, with a line about each."""
     from lab.experiments.experiment import FOLDERS, LAB
 
     for folder in FOLDERS:
@@ -29,55 +55,47 @@ def list_command() -> None:
 @app.command("run")
 def run_command(
     experiment: Name,
-    out: Annotated[Path, typer.Option(help="Where runs and forecasts are written.")],
-    data: Annotated[Path | None, typer.Option(help="The folder with the data set's files.")] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="A network, also NETWORK-unforked or NETWORK-mean-of-3; repeat for more."),
-    ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="A seed; repeat for more.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Training of each network, before the first window; left out: the settings'.")
-    ] = None,
-    refit_minutes: Annotated[float | None, typer.Option(help="Training before each later window.")] = None,
-    windows: Annotated[int | None, typer.Option(min=1, help="Only the first so many windows.")] = None,
+    out: Out,
+    data: Data = None,
+    model: Models = None,
+    module: Modules = None,
+    seed: Seeds = None,
+    minutes: Minutes = None,
+    refit_minutes: RefitMinutes = None,
+    windows: Windows = None,
     config: Config = None,
     set: Changes = None,
-    search: Annotated[bool, typer.Option(help="Search the paper's grid of 9, by validation loss.")] = False,
-    revisions: Annotated[
-        bool, typer.Option(help="Of retail, judge also how forecasts of March and April 2016 evolve.")
-    ] = False,
-    forecasts: Annotated[
-        list[str] | None, typer.Option(help="NAME=FILE: another system's forecasts, in a study; repeat for more.")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Name of records and tables, when other systems have only some series.")
-    ] = None,
+    search: Search = False,
+    revisions: Revisions = False,
+    forecasts: Forecasts = None,
+    label: Label = None,
     results: Results = None,
-    processes: Annotated[int, typer.Option(min=1, help="How many share each step; minutes are of each.")] = 1,
+    processes: Processes = 1,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Train the systems of an experiment, judge them, and write a record of each.
 
-    Interrupted, the same command goes on. Options of the data set are settings of the table `dataset`.
+    After an interruption, the same command continues where it stopped. Options of the data set are settings of the
+    table `dataset`.
 
     Examples: [bold]python -m lab run rossmann_1D --data data --out runs --model mqt --results lab/results[/bold],
     [bold]python -m lab run private --out runs --set dataset.num_items=500 --set train.max_epochs=5[/bold]
     """
     from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
-    from lab.experiments.systems import SEASONAL_NAIVE
+    from lab.experiments.systems import System, import_models
 
+    for name in module or []:
+        import_models(name)
     task, tables = open_experiment(experiment), tables_of(said_layers(config, set))
     task = task.replace(options=task.options | tables.pop("dataset", {}), name=task.name + "-search" * search)
-    models = list(dict.fromkeys([*task.required_models, *(model or task.default_models)]))
-    others = dict(_named(text) for text in forecasts or [])
+    models, others = task.models_of(model), dict(_named(text) for text in forecasts or [])
     task.check_models(models, tables)
-    if any(name != SEASONAL_NAIVE for name in models):
+    if any(System.parse(name).network for name in models):
         in_processes(processes, device, processes)
     with progress(f"preparing {task.name}", quiet=as_json) as bar:
         prepared = task.load(data, out, bar)
-    records, pages, more = [], [], {}
+    outcomes = []
     with listening(as_json) as listeners:
         options = TrainOptions(tables, minutes, refit_minutes, windows, search, revisions, device, listeners)
         for number in dict.fromkeys(seed or [0]):
@@ -85,11 +103,10 @@ def run_command(
             for spec in specs:
                 task.train(prepared, spec)
             if is_first():
-                outcome = task.judge(prepared, specs, others, label)
-                _write(outcome, number, [out / "records", *([results] if results else [])])
-                records, pages, more = records + outcome.records, pages + outcome.pages, outcome.tables
+                outcomes.append(task.judge(prepared, specs, others, label))
+                _write(outcomes[-1], number, [out / "records", *([results] if results else [])])
     if is_first():
-        show(task, records, pages, more, as_json)
+        show(task, outcomes, as_json)
 
 
 def _named(text: str) -> tuple[str, Path]:
@@ -99,23 +116,25 @@ def _named(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _write(outcome: Any, seed: int, places: list[Path]) -> None:
-    for place in places:
+def _write(outcome: "Outcome", seed: int, folders: list[Path]) -> None:
+    for folder in folders:
         for record in outcome.records:
-            record.write(place)
+            record.write(folder)
         if outcome.tables:
-            path = place / outcome.records[0].task / f"tables-{seed}.json"
+            path = folder / outcome.records[0].task / f"tables-{seed}.json"
             write_file(path, json.dumps(outcome.tables, indent=1, default=str))
 
 
-def show(task: Any, records: list[Any], pages: list[Path], tables: dict[str, Any], as_json: bool) -> None:
-    """Our scores beside the published ones."""
+def show(task: "Experiment", outcomes: "list[Outcome]", as_json: bool) -> None:
+    """Our scores beside the published ones; of several seeds, the last one's tables."""
     from lab.experiments.records import beside_published
 
+    records = [record for outcome in outcomes for record in outcome.records]
+    pages = [str(page) for outcome in outcomes for page in outcome.pages]
     table = beside_published(task.published, records, task.metrics)
     if as_json:
         facts = {"experiment": task.name, "table": table.to_dicts(), "records": [asdict(record) for record in records]}
-        typer.echo(json.dumps(facts | {"tables": tables, "pages": [str(page) for page in pages]}, default=str))
+        typer.echo(json.dumps(facts | {"tables": outcomes[-1].tables, "pages": pages}, default=str))
         return
     console.print(shown(table, f"{task.name}: {task.horizon} steps ahead"))
     for note in [*task.notes(records), *(f"all tables: {page}" for page in pages)]:

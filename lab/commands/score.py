@@ -19,7 +19,7 @@ def score_command(
         list[Path], typer.Argument(help="Folders of forecasts, or Parquet files; several are averaged.")
     ],
     data: Annotated[Path, typer.Option(help="The folder with the data set's files.")],
-    name: Annotated[str, typer.Option(help="What the forecaster is called.")] = "forecasts",
+    name: Annotated[str, typer.Option(help="Name of the forecaster.")] = "forecasts",
     results: Results = None,
     as_json: AsJson = False,
 ) -> None:
@@ -27,7 +27,7 @@ def score_command(
 
     Example: [bold]python -m lab score rossmann_1D runs/rossmann_1D/mqt-0 runs/rossmann_1D/mqt-1 --data data[/bold]
     """
-    from lab.experiments.experiment import open_experiment
+    from lab.experiments.experiment import Outcome, open_experiment
     from lab.experiments.fev_scores import Grid
     from lab.experiments.leaderboard import Leaderboard, member_facts, windows_record
     from mqcast.models.ensemble import mean_of_frames
@@ -48,7 +48,7 @@ def score_command(
     record = windows_record(loaded, name, 0, windows, config={"mean_of": members}, **cost)
     if results is not None:
         record.write(results)
-    show(task, [record], [], {}, as_json)
+    show(task, [Outcome([record])], as_json)
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,51 +1,66 @@
 """`python -m lab benchmark NAME …`, `campaign`, `peers`, `pictures`: the lab's scripts, with their own arguments."""
 
-import pkgutil
+import ast
 import subprocess
 import sys
-from importlib import import_module
+from pathlib import Path
 
 import typer
 
 from lab.commands.options import app
+from mqcast.cli.app import console
 from mqcast.errors import ConfigError
 from mqcast.settings import nearest
 
+LAB = Path(__file__).parents[1]
 FORWARD = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def _names(package: str) -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(import_module(f"lab.{package}").__path__)]
+def _scripts(package: str) -> dict[str, str]:
+    """The modules of a package that can be run, and the first line of what each says about itself."""
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted((LAB / package).glob("*.py"))}
+    return {
+        name: (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        for name, source in sources.items()
+        if 'if __name__ == "__main__":' in source
+    }
 
 
-def _run(package: str, arguments: list[str]) -> None:
-    names = _names(package)
-    if not arguments or arguments[0] not in names:
-        near = nearest(arguments[0], names) if arguments else ""
-        raise ConfigError(f"name one of {', '.join(names)}{near}; its own options follow, such as --help")
-    name, *rest = arguments
+def _run(context: typer.Context, package: str) -> None:
+    scripts, (name, *rest) = _scripts(package), context.args or ["--help"]
+    if name == "--help":
+        console.print(
+            f"Usage: python -m lab {context.info_name} NAME …; NAME --help shows its options.\n", markup=False
+        )
+        for script, about in scripts.items():
+            console.print(f"[bold]{script}[/bold]: {about}", highlight=False, soft_wrap=True)
+        return
+    if name not in scripts:
+        near = nearest(name, tuple(scripts))
+        raise ConfigError(f"no {context.info_name} {name!r}{near}; there are {', '.join(scripts)}")
     raise typer.Exit(subprocess.run([sys.executable, "-m", f"lab.{package}.{name}", *rest], check=False).returncode)
 
 
 @app.command(context_settings=FORWARD)
 def benchmark(context: typer.Context) -> None:
     """Run a benchmark: [bold]python -m lab benchmark pack[/bold]."""
-    _run("benchmarks", context.args)
+    _run(context, "benchmarks")
 
 
 @app.command(context_settings=FORWARD)
 def campaign(context: typer.Context) -> None:
     """Run a reliability campaign: [bold]python -m lab campaign frames --minutes 1[/bold]."""
-    _run("campaigns", context.args)
+    _run(context, "campaigns")
 
 
 @app.command(context_settings=FORWARD)
 def peers(context: typer.Context) -> None:
     """Train another library's forecaster: [bold]python -m lab peers frat --data data --out runs --peer tft[/bold]."""
-    _run("benchmarks", ["real_peers", *context.args])
+    context.args.insert(0, "real_peers")
+    _run(context, "benchmarks")
 
 
 @app.command(context_settings=FORWARD)
 def pictures(context: typer.Context) -> None:
-    """Draw the documentation's pictures anew: [bold]python -m lab pictures evidence[/bold]."""
-    _run("pictures", context.args)
+    """Redraw the documentation's pictures: [bold]python -m lab pictures evidence[/bold]."""
+    _run(context, "pictures")

@@ -1,1 +1,1 @@
-"""The paper's experiments, their like on other data, and today's leaderboards: tasks, protocols, records."""
+"""The paper's experiments, similar ones on other data, and leaderboards: tasks, protocols, records."""

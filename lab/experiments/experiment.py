@@ -7,6 +7,7 @@ An experiment is a TOML file. Its protocol says how the data are split, when net
     parts      the public tasks of the paper: spans of dates that are panels of their own  lab/paper
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from pydantic import Field
 from lab import datasets
 from lab.datasets import Dataset
 from lab.experiments.records import Record
-from lab.experiments.systems import SEASONAL_NAIVE, System
+from lab.experiments.systems import System
 from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
+from mqcast.models import DEFAULT
 from mqcast.settings import RunConfig, Settings
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
@@ -30,7 +32,7 @@ DRAWN_AT_A_TIME = 64  # windows of a micro-batch, without forking
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How every system of one call is trained; `tables` are the user's settings, which count most."""
+    """How every system of one call is trained; `tables` are the user's settings, which overrule all others."""
 
     tables: Mapping[str, Any] = field(default_factory=dict)
     minutes: float | None = None
@@ -46,8 +48,7 @@ class Experiment(Settings):
     """The fields and steps that every protocol has."""
 
     train_defaults: ClassVar[Mapping[str, Any]] = {"max_epochs": 1_000_000, "num_threads": 1, "patience": None}
-    default_models: ClassVar[tuple[str, ...]] = ("mqt",)
-    required_models: ClassVar[tuple[str, ...]] = ()
+    default_models: ClassVar[tuple[str, ...]] = (DEFAULT,)
     metrics: ClassVar[Sequence[str]] = ()
 
     name: str
@@ -55,9 +56,9 @@ class Experiment(Settings):
     options: dict[str, Any] = Field(default={}, description="of the data set's loader")
     horizon: int = Field(ge=1)
     levels: tuple[float, ...] = (0.5, 0.9)
-    network: dict[str, Any] = Field(default={}, description="settings of the networks, a table each")
-    models: dict[str, dict[str, Any]] = Field(default={}, description="by model, settings that suit it better")
-    published: dict[str, dict[str, float]] = Field(default={}, description="scores of others, to stand beside ours")
+    network: dict[str, Any] = Field(default={}, description="settings of the networks, by table")
+    models: dict[str, dict[str, Any]] = Field(default={}, description="settings of single models, which overrule those")
+    published: dict[str, dict[str, float]] = Field(default={}, description="published scores, to show beside ours")
 
     @property
     def quantile_names(self) -> list[str]:
@@ -73,8 +74,10 @@ class Experiment(Settings):
         return datasets.load(self.dataset, folder, **self.options)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], **train: Any) -> RunConfig:
-        """Settings of a run: the experiment's, those that suit the model, the user's, and what the protocol decides."""
+        """Settings of a run: the experiment's, the model's, the user's, and what the protocol decides."""
         system = System.parse(model)
+        if system.network is None:
+            raise ConfigError(f"{model} is no network of the family and has no settings; leave them to its class")
         decided = {
             "window": {"horizon": self.horizon},
             "model": {"model": system.network, "quantiles": self.levels},
@@ -88,14 +91,14 @@ class Experiment(Settings):
             Layer(Origin.ARGUMENTS, tables),
             Layer(Origin.ARGUMENTS, decided),
         ]
-        said = {name: value for layer in layers for name, value in layer.items()}
-        if most := said.get("train.max_steps"):
-            warm_up = min(said.get("train.warmup_steps", 0), most // 10)
+        values = {name: value for layer in layers for name, value in layer.items()}
+        if max_steps := values.get("train.max_steps"):
+            warm_up = min(values.get("train.warmup_steps", 0), max_steps // 10)
             layers.append(Layer(Origin.FOLLOWS, {"train": {"warmup_steps": warm_up}}))
         return self.finish_config(merge(*layers), system)
 
     def finish_config(self, merged: Merged, system: System) -> RunConfig:
-        """Windows with all the context that forecasts have; without forking as many trajectories a step."""
+        """Windows with all the context that forecasts have; without forking, a step has as many trajectories."""
         config = merged.with_whole_context().config
         if system.is_forked:
             return config
@@ -106,22 +109,25 @@ class Experiment(Settings):
     def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
         """Raise if a name or a setting is wrong, before anything is read or trained."""
         for model in models:
-            if model != SEASONAL_NAIVE:
-                self.config(model, 0, tables)
+            self.config(model if System.parse(model).network else DEFAULT, 0, tables)
+
+    def models_of(self, chosen: Sequence[str] | None) -> list[str]:
+        """The models to run when the user has chosen some, or none."""
+        return list(dict.fromkeys(chosen or self.default_models))
 
     # what a protocol defines
 
+    @abstractmethod
     def load(self, folder: Path | None, out: Path, on_progress: Any = None) -> Any:
         """The data, ready for this protocol."""
-        raise NotImplementedError
 
+    @abstractmethod
     def train(self, data: Any, spec: "RunSpec") -> None:
-        """Train one system and keep its forecasts; what is done is not done again. All processes call this alike."""
-        raise NotImplementedError
+        """Train one system and keep its forecasts, unless that was done before. Every process calls this."""
 
+    @abstractmethod
     def judge(self, data: Any, specs: Sequence["RunSpec"], others: Mapping[str, Path], label: str | None) -> "Outcome":
-        """Score the forecasts that were kept, with those of other systems; of several processes the first does."""
-        raise NotImplementedError
+        """Score the kept forecasts, with those of other systems. Only the first process calls this."""
 
     def notes(self, records: Sequence[Record]) -> list[str]:
         """How to read the table."""
@@ -155,7 +161,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was scored: a record per system, tables by name, and pages for people."""
+    """The scores: a record per system, tables by name, and HTML pages."""
 
     records: list[Record]
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -163,7 +169,7 @@ class Outcome:
 
 
 def open_experiment(name: str | Path) -> Any:
-    """An experiment of the lab by its name, or any by its TOML file."""
+    """An experiment of the lab by its name, or any other by its TOML file."""
     from lab.experiments.leaderboard import Leaderboard
     from lab.experiments.paper_task import PaperTask
     from lab.experiments.study import Study

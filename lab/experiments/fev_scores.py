@@ -42,9 +42,9 @@ class Grid:
                 f"{what} has no {quantile_column(lacking[0])}", f"the task judges {', '.join(self.task.quantile_names)}"
             )
         cutoffs = pl.Series(self.data.cutoffs).cast(pl.Datetime("us")).to_physical().to_numpy()
-        if (strange := np.setdiff1d(rows.cutoff, cutoffs)).size:
+        if (unknown := np.setdiff1d(rows.cutoff, cutoffs)).size:
             known = ", ".join(show_time(int(cutoff)) for cutoff in cutoffs)
-            raise DataError(f"{what}: cutoff {show_time(int(strange[0]))} is not the task's", f"those are {known}")
+            raise DataError(f"{what}: cutoff {show_time(int(unknown[0]))} is not the task's", f"those are {known}")
 
     def _place(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Series and step of each row."""
@@ -74,9 +74,9 @@ class Grid:
         return values
 
     def scores(self, forecasts: pl.DataFrame) -> dict[str, float]:
-        """SQL, WQL, MASE and WAPE of the forecasts from one cutoff; what has no actual value is not scored.
+        """SQL, WQL, MASE and WAPE of the forecasts from one cutoff; dates without an actual value are not scored.
 
-        SQL and MASE leave out series whose season never changed: they have no scale.
+        SQL and MASE leave out series without seasonal differences: they have no scale.
         """
         cutoff = forecasts["cutoff"][0]
         past, y = self.window(cutoff)
@@ -106,7 +106,11 @@ class Grid:
         }
 
     def seasonal_naive(self, cutoff: dt.datetime) -> pl.DataFrame:
-        """As fev-bench and StatsForecast have it: gaps filled with the last value, normal quantiles, none cut at 0."""
+        """As in fev-bench and StatsForecast: gaps filled with the last value, normal quantiles, not clipped at 0.
+
+        The registry's `seasonal-naive`, which studies use, differs: where a season was not observed it looks further
+        back, and it clips quantiles at 0.
+        """
         past, _ = self.window(cutoff)
         season, horizon = self.task.season, self.task.horizon
         began = np.logical_not(np.isnan(past).all(axis=1))
@@ -133,7 +137,7 @@ class Grid:
 
 
 def seasonal_error(past: np.ndarray, season: int) -> np.ndarray:
-    """Each series' mean |y_t − y_{t−season}| over the pairs that there are; 1 where there is none."""
+    """Each series' mean |y_t − y_{t−season}| over all observed pairs; 1 where there is none."""
     change = np.abs(past[:, season:] - past[:, :-season])
     count = (~np.isnan(change)).sum(axis=1)
     return np.where(count > 0, np.nansum(change, axis=1) / np.maximum(count, 1), 1.0)

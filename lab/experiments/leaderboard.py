@@ -1,11 +1,12 @@
-"""Protocol "windows", a leaderboard's: before each window a network learns from what is known by then.
+"""Protocol "windows", a leaderboard's: before each window a model learns from what is known by then.
 
 OUT/<name>/<model>-<seed>/
     steps.json          how many steps the first window trains, and the others
-    window-01/run       the run; the next window starts from its weights
+    window-01/run       the run of a network; the next window starts from its weights
+    window-01/model     files of a registered model, which is fitted from scratch before each window
     window-01/forecasts.parquet, done.json
 
-A window that is done is not done again; one that was interrupted goes on.
+A finished window is not run again; an interrupted one is resumed.
 """
 
 import shutil
@@ -22,8 +23,9 @@ from lab.datasets import Dataset
 from lab.experiments.experiment import Experiment, Outcome, RunSpec
 from lab.experiments.fev_scores import METRICS, Grid, mean_scores
 from lab.experiments.records import Record
-from lab.experiments.systems import SEASONAL_NAIVE
-from lab.experiments.training import agreed, budgeted_steps, read_json, train, write_frame, write_json
+from lab.experiments.registered import run_registered
+from lab.experiments.systems import SEASONAL_NAIVE, System
+from lab.experiments.training import GIVEN, agreed, budgeted_steps, read_json, train, write_frame, write_json
 from lab.experiments.window_data import Neighbours, WindowData, ZeroRule
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
@@ -37,14 +39,14 @@ FOREVER = 2**31  # a series may not have been observed for months, and is scored
 
 
 class Refit(Settings):
-    """How training goes on before each window after the first."""
+    """How training continues before each window after the first."""
 
-    share: float = Field(default=0.2, gt=0, description="steps, of those of the first window")
-    rate: float = Field(default=0.5, gt=0, description="learning rate, of the first window's")
+    share: float = Field(default=0.2, gt=0, description="steps, as a share of the first window's")
+    rate: float = Field(default=0.5, gt=0, description="learning rate, as a share of the first window's")
 
 
 class Leaderboard(Experiment):
-    """The last `windows` × `horizon` steps, a window each; models may refit before each, on what was known then."""
+    """The last `windows` × `horizon` steps; models may be refitted before each window, on what was known then."""
 
     default_models: ClassVar = (SEASONAL_NAIVE, "mqt")
     metrics: ClassVar = METRICS
@@ -84,7 +86,7 @@ class Leaderboard(Experiment):
         return WindowData(self, Dataset(_read(folder, self.rows).lazy(), self.columns, static))
 
     def record_name(self, num_windows: int) -> str:
-        """Scores of some of the windows are not those of the whole."""
+        """Scores of only some windows have a name of their own."""
         return self.name if num_windows == self.windows else f"{self.name}-first-{num_windows}"
 
     def train(self, data: WindowData, spec: RunSpec) -> None:
@@ -122,8 +124,10 @@ def window_folders(data: WindowData, spec: RunSpec) -> list[Path]:
 
 
 def run_windows(data: WindowData, spec: RunSpec) -> list[Path]:
-    """Train, forecast and keep the forecasts of each window; all processes call this alike."""
+    """Train, forecast and keep the forecasts of each window; every process calls this."""
     folders = window_folders(data, spec)
+    if System.parse(spec.model).network is None:
+        return [_run_registered(data, spec, number) for number in range(len(folders))]
     done = [number for number, folder in enumerate(folders) if agreed((folder / "done.json").exists())]
     steps: tuple[int, int] | None = None
     for number, folder in enumerate(folders):
@@ -152,7 +156,7 @@ def _panel(data: WindowData, spec: RunSpec, rows: pl.DataFrame, number: int) -> 
 def _steps(spec: RunSpec, panel: Panel) -> tuple[int, int]:
     first, later = budgeted_steps(spec, panel, spec.config(), spec.experiment.refit.share)
     if first is None or later is None:
-        raise ConfigError("say train.max_steps, from which the learning rate falls to zero; or --minutes")
+        raise ConfigError("set train.max_steps, over which the learning rate falls to zero, or --minutes")
     return first, later
 
 
@@ -164,7 +168,7 @@ def _config(spec: RunSpec, number: int, steps: tuple[int, int]) -> RunConfig:
 
 
 def _previous(spec: RunSpec, number: int) -> Run | None:
-    """The run whose weights a window begins with."""
+    """The run that provides the initial weights of a window."""
     return Run.open(window_folder(spec, number - 1) / "run") if number > 0 else None
 
 
@@ -184,28 +188,42 @@ def _run_window(
     agreed(1)
 
 
+def _run_registered(data: WindowData, spec: RunSpec, number: int) -> Path:
+    """Fit a registered model from scratch before a window, on what is known at its cutoff."""
+    cutoff, static = data.cutoffs[number], data.dataset.static
+    known = data.known_at(cutoff)
+    panel = Panel.from_frame(known, data.schema, static)
+    recent = Panel.from_frame(data.without_gaps(known, cutoff), like=panel, static=static)
+    folder, minutes = window_folder(spec, number), spec.options.refit_minutes if number else None
+    return run_registered(
+        spec, folder, panel, recent, cutoff, cutoff, lambda forecasts: data.with_zeros(forecasts, known), minutes
+    )
+
+
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
 def windows_record(data: WindowData, model: str, seed: int, windows: list[dict[str, Any]], **rest: Any) -> Record:
-    """A record of some windows' scores, with what each cost."""
+    """A record of some windows' scores, with the cost of each."""
     name = data.task.record_name(len(windows))
     return Record(name, model, seed, mean_scores(windows), **rest, details={"windows": windows})
 
 
 def record_of(data: WindowData, grid: Grid, spec: RunSpec) -> Record:
-    """What one network scored, with what it cost."""
+    """The scores of one model, with its cost."""
     folders = window_folders(data, spec)
     facts = [read_json(folder / "done.json") for folder in folders]
     frames = [pl.read_parquet(folder / "forecasts.parquet") for folder in folders]
+    given = [one.pop(GIVEN, None) for one in facts]
     windows = [one | grid.scores(frame) for one, frame in zip(facts, frames, strict=True)]
     task = data.task.model_dump(mode="json", exclude={"published", "network"})
-    config = {"task": task} | spec.config(max_steps=facts[0]["steps"]).model_dump(mode="json")
+    config = {"task": task} | (given[0] or spec.config(max_steps=facts[0]["steps"]).model_dump(mode="json"))
     cost = {name: sum(one[name] for one in facts) for name in ("wall_seconds", "cpu_seconds")}
     return windows_record(data, spec.model, spec.seed, windows, config=config, **cost)
 
 
 def naive_record(data: WindowData, grid: Grid, num_windows: int | None = None) -> Record:
+    """Scores of fev-bench's seasonal naive forecast, which is not the registry's: see `Grid.seasonal_naive`."""
     wall, cpu = time.monotonic(), time.process_time()
     cutoffs = data.cutoffs[:num_windows]
     windows = [{"cutoff": str(cutoff)} | grid.scores(grid.seasonal_naive(cutoff)) for cutoff in cutoffs]
@@ -214,7 +232,7 @@ def naive_record(data: WindowData, grid: Grid, num_windows: int | None = None) -
 
 
 def member_facts(path: Path) -> dict[str, Any]:
-    """Where forecasts come from and what they cost, as far as it is known: that of a folder that `run_windows` made."""
+    """The origin and the cost of forecasts, as far as known: from the files that `run_windows` wrote to the folder."""
     done = [read_json(file) for file in sorted(path.glob("window-*/done.json"))]
     run = path / "window-01" / "run"
     config = {"config": Run.open(run).config.model_dump(mode="json")} if exists(run) else {}

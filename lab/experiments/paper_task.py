@@ -78,18 +78,26 @@ class PaperTask(Experiment):
 
     @property
     def block(self) -> WindowConfig:
-        """Windows of one creation time that see their block alone."""
+        """Windows of one creation time that see only their block."""
         return self.config("mqt", 0, {}).window.replace(num_fcts=1)
 
     def finish_config(self, merged: Merged, system: System) -> RunConfig:
-        """A first creation time sees its block alone, as in TFT's code; without forking blocks are drawn."""
+        """A first creation time sees only its block, as in TFT's code; without forking, blocks are sampled."""
         if system.num_members > 1:
-            raise ConfigError(f"{self.name} has no means of several networks; train them one by one")
+            raise ConfigError(f"{self.name} does not average networks; train them one by one")
         config = merged.config
         if system.is_forked:
             return config
         window = config.window.replace(num_fcts=1, aligned=False, num_trajectories=self.num_samples)
         return config.replace(window=window)
+
+    def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
+        if others := [name for name in models if System.parse(name).network is None]:
+            raise ConfigError(
+                f"{self.name} is a task of the paper, which only networks of the family can run; run {others[0]} in a "
+                "study or on a leaderboard"
+            )
+        super().check_models(models, tables)
 
     def load(self, folder: Path | None, out: Path, on_progress: Progress | None = None) -> Panels:
         if folder is None:
@@ -169,7 +177,7 @@ class PaperTask(Experiment):
 def forecast_blocks(
     panels: Panels, run: Any, part: str, path: Path, device: str = "auto", on_progress: Progress | None = None
 ) -> int:
-    """Forecast every block of a part, each seeing its own rows alone; how many there are."""
+    """Forecast every block of a part, each from its own rows only; returns the number of blocks."""
     panel = panels.part(part)
     plan = CutoffPlan.of_blocks(panel, panels.task.block)
     scaled = path.with_name(f"scaled-{path.name}")
@@ -183,7 +191,7 @@ def forecast_blocks(
 
 
 def num_drawn(panels: Panels) -> int:
-    """Blocks to train on without forking: the task's budget, or all that there are."""
+    """Number of blocks to train on without forking: the task's budget, or all of them."""
     task = panels.task
     span, _ = training_spans(panels.training, task.config("mqt", 0, {}))
     num_blocks = WindowPlan(panels.training, task.block, span).num_trajectories
@@ -201,16 +209,16 @@ def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path:
     rows = [{"model": name} | row for name, one in judged.items() for row in one.summary.iter_rows(named=True)]
     losses = loss_by_lead(revisions, logs, task.levels, missing="drop")
     process = pl.concat(one.process.with_columns(model=pl.lit(name)) for name, one in judged.items())
-    text = "V at the outcome: 0 is best; above it revisions revert, below it they go on. Targets are sales."
+    text = "V at the outcome: 0 is best; above 0 revisions revert, below 0 they persist. Targets are sales."
     table = PageTable.of("V at the outcome", pl.DataFrame(rows).select("model", "level", "excess", "lo", "hi"))
     figure = PageFigure("Martingale volatility by days to go", volatility_figure(process))
     by_lead = PageFigure("Quantile loss of log sales by days to go", loss_by_lead_figure(losses))
     first, last = task.parts["revisions"]
     first += dt.timedelta(days=task.encoder_steps)
     lead = [f"Creation times a day apart, 30 days ahead each; targets from {first:%Y-%m-%d} to {last:%Y-%m-%d}."]
-    about_leads = "The loss, less its mean: the steeper the curve, the more is learnt on the way."
+    about_leads = "The loss minus its mean: the steeper the curve, the more new information is used."
     sections = [
-        Section("volatility", "Whose forecasts are unstable", text, tables=[table], figures=[figure]),
+        Section("volatility", "Which forecasts are unstable", text, tables=[table], figures=[figure]),
         Section("leads", "Loss by days to go", about_leads, figures=[by_lead]),
     ]
     write_page(path, Page(f"{task.name}: how forecasts evolve", lead, sections))

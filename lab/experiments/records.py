@@ -1,4 +1,4 @@
-"""The record of one run: task, model, seed, metrics, and all that is needed to obtain them again."""
+"""The record of one run: task, model, seed, metrics, and all that is needed to reproduce them."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class Record:
 
 
 def machine() -> dict[str, Any]:
-    """Cores and Python: facts about the machine that say nothing of where it is."""
+    """Cores, system and Python; nothing that identifies the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "cores": cores,
@@ -65,7 +65,7 @@ def machine() -> dict[str, Any]:
 def beside_published(
     published: Mapping[str, Mapping[str, float]], records: Sequence[Record], metrics: Sequence[str]
 ) -> pl.DataFrame:
-    """Published scores, then ours: the mean over seeds, with its deviation where there are several."""
+    """Published scores, then ours: the mean over seeds, with the standard deviation where there are several."""
     rows = [
         {"model": name, "by": "published", **{metric: f"{scores[metric]:g}" for metric in metrics if metric in scores}}
         for name, scores in published.items()

@@ -1,7 +1,7 @@
 """Protocol "cutoffs", a study's: systems are trained once and forecast from every cutoff of the test span.
 
 OUT/<name>/<model>-<seed>/run, forecasts.parquet, done.json; OUT/<name>/judged-<seed>/report.html, tables.json.
-The mean of several networks has them in its folder's `members` instead of a run.
+The mean of several networks has them in its folder's `members` instead of a run; a registered model has `model`.
 Another system's folder has peer.json, what it was given and what it took, instead of done.json.
 """
 
@@ -16,13 +16,13 @@ from pydantic import Field
 
 from lab.datasets import Dataset
 from lab.experiments.experiment import Experiment, Outcome, RunSpec
+from lab.experiments.registered import run_registered
 from lab.experiments.study_report import Judgement, judge, records_of, write_judgement
 from lab.experiments.systems import BASELINE, NETWORKS, ORACLE, SEASONAL_NAIVE, System
 from lab.experiments.training import agreed, budgeted_steps, read_json, train, write_json
 from mqcast.data.panel import Panel
 from mqcast.data.windows import WindowPlan
 from mqcast.evaluation.slices import Slice, peaks, promotions, ramp_down, short_horizons
-from mqcast.forecast.baselines import seasonal_naive
 from mqcast.forecast.predict import forecast
 from mqcast.launch import is_first
 from mqcast.models.ensemble import mean_of_frames
@@ -42,7 +42,6 @@ class Study(Experiment):
     """Trained on targets up to `train_until`; judged from every cutoff from there to `last_cutoff`."""
 
     default_models: ClassVar = NETWORKS
-    required_models: ClassVar = (BASELINE,)
     metrics: ClassVar = ("P50", "P90")
 
     protocol: Literal["cutoffs"] = "cutoffs"
@@ -65,26 +64,24 @@ class Study(Experiment):
         dataset = replace(dataset, rows=reaching(rows, dataset, self).lazy())
         return StudyData(dataset, dataset.panel())
 
+    def models_of(self, chosen: Sequence[str] | None) -> list[str]:
+        """Every study also judges MQ-CNN and the seasonal naive forecast."""
+        return list(dict.fromkeys([BASELINE, *(chosen or self.default_models), SEASONAL_NAIVE]))
+
     def train(self, data: StudyData, spec: RunSpec) -> None:
-        if spec.model != SEASONAL_NAIVE:
-            run_system(data, spec)
+        run_system(data, spec)
 
     def judge(
         self, data: StudyData, specs: Sequence[RunSpec], others: Mapping[str, Path], label: str | None = None
     ) -> Outcome:
-        paths = {spec.model: spec.folder / "forecasts.parquet" for spec in specs if spec.model != SEASONAL_NAIVE}
+        paths = {spec.model: spec.folder / "forecasts.parquet" for spec in specs}
         frames = {name: pl.read_parquet(path) for name, path in (paths | dict(others)).items()}
-        frames[SEASONAL_NAIVE] = self.naive_forecasts(data)
         if data.dataset.oracle is not None:
             frames[ORACLE] = data.dataset.oracle(self.levels, self.train_until, self.last_cutoff)
         judgement = self.judge_frames(data.dataset, frames)
         title, spec = label or self.name, specs[0]
         page = write_judgement(judgement, spec, title)
         return Outcome(records_of(judgement, spec, title), judgement.tables(), [page])
-
-    def naive_forecasts(self, data: StudyData) -> pl.DataFrame:
-        first, last = self.train_until, self.last_cutoff
-        return seasonal_naive(data.panel, self.horizon, self.levels, first=first, last=last)
 
     def judge_frames(self, dataset: Dataset, frames: Mapping[str, pl.DataFrame]) -> Judgement:
         """All systems on the forecasts that all of them have."""
@@ -112,10 +109,12 @@ class Study(Experiment):
 
 def run_system(data: StudyData, spec: RunSpec) -> Path:
     """Train one system and keep its forecasts from every cutoff of the test span, unless they are there."""
-    folder, study = spec.folder, spec.experiment
+    folder, study, system = spec.folder, spec.experiment, System.parse(spec.model)
     path, device = folder / "forecasts.parquet", spec.options.device
+    if system.network is None:
+        return run_registered(spec, folder, data.panel, data.panel, study.train_until, study.last_cutoff)
     is_done = bool(agreed((folder / "done.json").exists()))
-    if System.parse(spec.model).num_members > 1:
+    if system.num_members > 1:
         return _run_members(data, spec, is_done)
     steps, _ = budgeted_steps(spec, data.panel, spec.config())
     config = spec.config() if steps is None else spec.config(max_steps=steps)
@@ -156,7 +155,7 @@ def _run_members(data: StudyData, spec: RunSpec, is_done: bool) -> Path:
 def reaching(rows: pl.DataFrame, dataset: Dataset, study: Study) -> pl.DataFrame:
     """Series that end before the last target get rows without one: known values stay, and no flag is set.
 
-    They are forecast like the others as long as nobody knows that they have ended; only what has an actual is judged.
+    They are forecast like the others, since their end is not known at the cutoff; only dates with an actual are judged.
     """
     schema = dataset.schema
     if not schema.known:

@@ -1,4 +1,4 @@
-"""The paper's tables of a study's systems, a page of them, and their records."""
+"""The paper's tables of a study's systems, a page with them, and the records."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import polars as pl
 from lab.experiments.experiment import RunSpec
 from lab.experiments.records import Record
 from lab.experiments.systems import BASELINE, ORACLE
-from lab.experiments.training import read_json
+from lab.experiments.training import GIVEN, read_json
 from mqcast.data.schema import Schema
 from mqcast.durable import write_file
 from mqcast.evaluation import Comparison, Volatility, compare, evaluate, loss_by_lead, volatility
@@ -54,7 +54,7 @@ class Judgement:
         return {name: table.to_dicts() for name, table in tables.items()}
 
     def regret(self) -> pl.DataFrame | None:
-        """By slice, the loss above the oracle's, as a share of it; None without one."""
+        """By slice, the loss above the oracle's, as a share of it; None without an oracle."""
         losses, keys = self.comparison.losses.select("dimension", "model", "level", "loss"), ["dimension", "level"]
         best = losses.filter(model=ORACLE).select(*keys, best="loss")
         if not best.height:
@@ -131,10 +131,10 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
     """The training loss of each network against the CPU-seconds it has used."""
     figure = go.Figure()
     for done in sorted(folder.glob(f"*-{seed}/done.json")):
-        facts = read_json(done)
-        if "members" in facts:
+        facts, metrics = read_json(done), done.parent / "run" / "metrics.jsonl"
+        if not metrics.exists():
             continue
-        steps = [line for line in read_metrics(done.parent / "run" / "metrics.jsonl") if line["record"] == "step"]
+        steps = [line for line in read_metrics(metrics) if line["record"] == "step"]
         rate = facts["cpu_seconds"] / max(facts["wall_seconds"], 1e-9)
         name = done.parent.name.removesuffix(f"-{seed}")
         x, y = [rate * line["seconds"] for line in steps], pl.Series([line["loss"] for line in steps])
@@ -149,15 +149,15 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
 
 
 def records_of(judgement: Judgement, spec: RunSpec, title: str) -> list[Record]:
-    """One of each system: its q-risks, what it was trained with and what it cost."""
+    """One record per system: its q-risks, its settings and its cost."""
     records, regret, study = [], judgement.regret(), spec.experiment
     for row in judgement.accuracy.iter_rows(named=True):
         one = spec.replace(model=row["model"])
         done, peer = (read_json(one.folder / name) for name in ("done.json", "peer.json"))
         facts = done or peer.get("facts", {})
         config: dict[str, Any] = {"study": study.model_dump(mode="json", exclude={"network", "models"})}
-        config |= peer.get("config", {})
-        if done:
+        config |= peer.get("config", {}) | facts.pop(GIVEN, {})
+        if "steps" in done:
             config |= one.config(max_steps=facts["steps"]).model_dump(mode="json")
         metrics = {percentile(level): row[f"qrisk_pooled_{quantile_column(level)}"] for level in study.levels}
         for excess in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):

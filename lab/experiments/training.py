@@ -22,13 +22,14 @@ from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
 from mqcast.train.records import Step, read_metrics
 
+GIVEN = "given"  # what a decision was made for, in its file
 TRIAL_STEPS, WARM_UP, TRIAL_SHARE = 100, 5, 0.1  # of the time allowed, at most
 
 
 def train(
     spec: RunSpec, panel: Panel, config: RunConfig, folder: Path, start_from: Run | None = None
 ) -> tuple[Run, dict[str, Any]]:
-    """Train a run, or go on with it; and what it has cost over all its sessions."""
+    """Train or resume a run; returns it with its cost over all sessions."""
     wall, cpu = time.monotonic(), time.process_time()
     options = spec.options
     try:
@@ -42,13 +43,13 @@ def train(
             device=options.device,
         )
     except Interrupted as stopped:
-        text = f"stopped in training, saved in {spec.folder}; go on with the same command"
+        text = f"training was stopped and saved in {spec.folder}; resume it with the same command"
         raise Interrupted(text, stopped.signal) from None
     return run, costs(run, time.monotonic() - wall, total(time.process_time() - cpu))
 
 
 def costs(run: Run, session_wall: float, session_cpu: float) -> dict[str, Any]:
-    """Of all sessions of a run; the CPU time is that of all processes together."""
+    """The cost of all sessions of a run; CPU time is summed over processes."""
     last = read_metrics(run.metrics)[-1]
     sessions = max(last["seconds"] / session_wall, 1.0) if session_wall > 1 else 1.0
     return {
@@ -62,17 +63,17 @@ def costs(run: Run, session_wall: float, session_cpu: float) -> dict[str, Any]:
 def budgeted_steps(
     spec: RunSpec, panel: Panel, config: RunConfig, refit_share: float = 1.0
 ) -> tuple[int | None, int | None]:
-    """Steps of the first training and of each refit, decided once, so that an interrupted run goes on as it began.
+    """Steps of the first training and of each refit, decided once, so that a resumed run keeps them.
 
     None: neither minutes nor train.max_steps are given, and epochs end the training.
     """
-    options, most = spec.options, config.train.max_steps
-    if options.minutes is None and options.refit_minutes is None and most is None:
+    options, max_steps = spec.options, config.train.max_steps
+    if options.minutes is None and options.refit_minutes is None and max_steps is None:
         return None, None
     given = {
         "minutes": options.minutes,
         "refit_minutes": options.refit_minutes,
-        "max_steps": most,
+        "max_steps": max_steps,
         "refit share": refit_share,
     }
 
@@ -80,7 +81,7 @@ def budgeted_steps(
         per_minute = 0.0
         if minutes := options.minutes or options.refit_minutes:
             per_minute = steps_within(minutes, panel, config, spec.folder, options.device) / minutes
-        first = max(1, round(per_minute * options.minutes)) if options.minutes else most or 1
+        first = max(1, round(per_minute * options.minutes)) if options.minutes else max_steps or 1
         later = per_minute * options.refit_minutes if options.refit_minutes else refit_share * first
         return {"first": first, "later": max(1, int(later))}
 
@@ -89,10 +90,9 @@ def budgeted_steps(
 
 
 def steps_within(minutes: float, panel: Panel, config: RunConfig, folder: Path, device: str) -> int:
-    """How many steps of training take so long: measured in a trial that is thrown away, the same for all processes.
+    """How many training steps fit into this time: measured in a trial that is discarded, equal for all processes.
 
-    Minutes are of each process's CPU, so that other programs on the machine do not count; with a GPU they are the
-    clock's.
+    Minutes are CPU time of each process, so that other programs on the machine do not count; with a GPU, wall time.
     """
     clock = time.monotonic if torch.cuda.is_available() else time.process_time
     times: list[float] = []
@@ -118,7 +118,7 @@ def steps_within(minutes: float, panel: Panel, config: RunConfig, folder: Path, 
 
 
 def agreed(value: int) -> int:
-    """The first process's value, for all; they wait for each other."""
+    """The first process's value, for all processes, which wait for each other."""
     if not is_worker():
         return int(value)
     with joined("cpu") as ranks:
@@ -134,14 +134,14 @@ def total(value: float) -> float:
 
 
 def once(path: Path, given: dict[str, Any], decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was decided first, kept in a file with what was given: all processes and later calls go by it."""
+    """A decision that is kept in a file, with what it was made for: all processes and later calls use it."""
     if not agreed(path.exists()):
         decision = decide()
         if is_first():
-            write_json(path, decision | {"given": given})
+            write_json(path, decision | {GIVEN: given})
         agreed(1)
     decision = read_json(path)
-    before = decision.get("given", given)
+    before = decision.get(GIVEN, given)
     changed = [f"{name}: {before.get(name)}, now {value}" for name, value in given.items() if before.get(name) != value]
     if changed:
         raise ConfigError(
@@ -154,7 +154,7 @@ def once(path: Path, given: dict[str, Any], decide: Callable[[], dict[str, Any]]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file says; nothing if it is not there."""
+    """The content of a file; empty if there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -1,4 +1,4 @@
-"""Clock and memory gauge shared by the contenders: standard library alone, so that any environment can import it."""
+"""Clock and memory gauge of the contenders; only the standard library, so that any environment can import it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 HISTORY, HORIZON, BATCH = 168, 24, 32  # the one batch that every contender draws
-IDS = ["unique_id"]  # pandas reads these as categories, which every peer takes, and takes faster than strings
+IDS = ["unique_id"]  # pandas reads these as categories, which every peer accepts, and handles faster than strings
 SAMPLE_SECONDS = 0.02
 _STATUS = Path("/proc/self/status")
 
@@ -23,7 +23,7 @@ def status_mb(field: str) -> float:
 
 
 class Clock:
-    """Starts when made, which is to be after the imports; `mark` closes a stage, `report` prints one JSON line."""
+    """Starts when it is made, after the imports; `mark` ends a stage, `report` prints one line of JSON."""
 
     def __init__(self) -> None:
         self.memory = {"rss_after_import_mb": status_mb("VmRSS"), "anon_after_import_mb": status_mb("RssAnon")}

@@ -1,9 +1,9 @@
-"""ConvTrans (Li and others, 2019), small: a decoder-only Transformer whose queries and keys are causal convolutions.
+"""A small ConvTrans (Li and others, 2019): a decoder-only Transformer with causal convolutions as queries and keys.
 
     python convtrans.py FOLDER
 
-FOLDER is as `lightgbm_lags.py` has it. One step ahead, Gaussian, on values brought to scale by the window's past; many
-steps ahead by drawing paths. Attention is full, not log-sparse. Prints a line of JSON.
+FOLDER is as in `lightgbm_lags.py`. One step ahead, Gaussian, on values scaled by the window's past; many steps ahead by
+sampling paths. Attention is full, not log-sparse. Prints a line of JSON.
 """
 
 import json
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 DIM, HEADS, LAYERS, KERNEL, EMBEDDING = 48, 4, 2, 6, 16
 BATCH, RATE, PATHS, SERIES_AT_A_TIME = 32, 1e-3, 100, 16
-LEAST_SCALE, FARTHEST = 0.1, 8.0  # series that have hardly begun would send their paths to infinity
+LEAST_SCALE, FARTHEST = 0.1, 8.0  # otherwise the paths of very short series diverge
 
 
 class Layer(nn.Module):
@@ -142,7 +142,7 @@ class Panel:
 
 
 def train(panel: Panel, model: ConvTrans, rng: np.random.Generator) -> int:
-    """Adam on the Gaussian likelihood of every observed step, for the time allowed; the rate falls with it."""
+    """Adam on the Gaussian likelihood of every observed step, for the time allowed, with a decaying learning rate."""
     spec, optimiser = panel.spec, torch.optim.Adam(model.parameters(), RATE)
     started, steps = time.process_time(), 0
     first, last = spec["season"], spec["train_until"] - spec["horizon"]
@@ -163,7 +163,7 @@ def train(panel: Panel, model: ConvTrans, rng: np.random.Generator) -> int:
 
 @torch.no_grad()
 def forecast(panel: Panel, model: ConvTrans, series: np.ndarray, cutoff: int) -> np.ndarray:
-    """(series, horizon, levels): quantiles of drawn paths."""
+    """(series, horizon, levels): quantiles of sampled paths."""
     spec, history = panel.spec, panel.spec["history"]
     z, seen, known, ids, loc, scale = panel.windows(series, np.full(len(series), cutoff))
     ahead = np.minimum(cutoff + np.arange(1, spec["horizon"] + 1), panel.y.shape[1] - 1)

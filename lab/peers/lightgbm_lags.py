@@ -1,10 +1,10 @@
-"""LightGBM with lags, as a practitioner would: one model a level for all series, cutoffs and horizons.
+"""LightGBM with lags, as practitioners use it: one model per level for all series, cutoffs and horizons.
 
     python lightgbm_lags.py FOLDER
 
 FOLDER holds rows.parquet (series, step, y, known columns), static.parquet, spec.json; forecasts.npy is written there:
 (cutoffs, series, horizon, levels), for each `every`-th series. Features: the plan of the target date, attributes,
-recent means, the same day of recent seasons and of a year before, all up to the cutoff. Prints a line of JSON.
+recent means, the same day in recent seasons and a year before, all up to the cutoff. Prints a line of JSON.
 """
 
 import json

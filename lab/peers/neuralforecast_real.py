@@ -2,9 +2,9 @@
 
     python neuralforecast_real.py FOLDER --model tft
 
-FOLDER is as `lightgbm_lags.py` has it. Steps become days, since the calendar is among the known columns. Days that are
-not observed are filled with the last value and kept out of the loss. One thread; as many steps as the time allows,
-counted from a few that are thrown away, over which the learning rate falls. Prints a line of JSON.
+FOLDER is as in `lightgbm_lags.py`. Steps become days, since the calendar is among the known columns. Days that are not
+observed are filled with the last value and masked in the loss. One thread; as many steps as the time allows, estimated
+from a short trial, with a learning rate that decays over them. Prints a line of JSON.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """GluonTS: `PandasDataset.from_long_dataframe`, then the transformation of its TFT estimator, cached.
 
-`PandasDataset` is lazy: it makes an entry each time one is asked for. What counts as built here is what
-`estimator.train(..., cache_data=True)` holds after its first pass: every transformed entry in `Cached`. Grouping alone
-(the lazy state) is reported beside it in `detail`. In the peer's favour: `assume_sorted` and `unchecked` are set, no
-time features are computed, and the two known categories go in as dynamic reals, for `PandasDataset` takes no dynamic
+`PandasDataset` is lazy: it makes an entry each time one is requested. The build stage ends with what
+`estimator.train(..., cache_data=True)` holds after its first pass: every transformed entry in `Cached`. The time of
+grouping alone (the lazy state) is in `detail`. In the peer's favour: `assume_sorted` and `unchecked` are set, no time
+features are computed, and the two known categories go in as dynamic reals, because `PandasDataset` takes no dynamic
 categories.
 """
 

@@ -1,7 +1,7 @@
 """mqcast: `Panel.from_frame`, from the path of the Parquet file or from a pandas frame.
 
-The clock holds the whole gate (types, duplicates, grid, missing and infinite values), the categories' vocabularies and
-the target's scaling. The first batch has BATCH windows of HISTORY creation times each, so 168 times the trajectories
+The time includes all input checks (types, duplicates, grid, missing and infinite values), the categories' vocabularies
+and the target's scaling. The first batch has BATCH windows of HISTORY creation times each, 168 times the trajectories
 of a peer's batch.
 """
 

@@ -1,7 +1,7 @@
 """NeuralForecast: `TimeSeriesDataset.from_df`, from a pandas or (also documented, and faster) a polars frame.
 
-Taken in the peer's favour: the categories are integers already, so the vocabulary that `NeuralForecast.fit` would
-build for them, its check for missing values and its scaling are all left out of the clock. The first batch is what a
+In the peer's favour: the categories are integers already, so the vocabulary that `NeuralForecast.fit` would build for
+them, its check for missing values and its scaling are not timed. The first batch is what a
 model's `training_step` does before its network runs: 32 series from the loader, 32 windows drawn from them.
 """
 

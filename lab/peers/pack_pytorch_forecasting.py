@@ -1,7 +1,7 @@
 """PyTorch-Forecasting: `TimeSeriesDataSet`, with numba installed, as its documentation advises for large data.
 
-The class demands an integer time index and categories that are not numbers: both are made inside the clock, the
-categories by renaming the few levels rather than by casting every row to a string. In the peer's favour:
+The class requires an integer time index and categories that are not numbers: making both is timed, the categories by
+renaming the few levels rather than by casting every row to a string. In the peer's favour:
 `target_normalizer=None`, so that no scale is fitted.
 """
 

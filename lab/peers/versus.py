@@ -14,8 +14,8 @@ from pathlib import Path
 HISTORY, HORIZON, HIDDEN, LEVELS, THREADS = 168, 24, 64, (0.5, 0.9), 2
 SAMPLE_SECONDS = 0.1
 TRIED = 2  # steps of training with each number of threads
-SKIPPED = 1 + 2 * TRIED  # of a peer, before its steps count
-FEW = 4  # cutoffs of a short backtest, which tells how many fit in the time
+SKIPPED = 1 + 2 * TRIED  # first steps of a peer, which do not count
+FEW = 4  # cutoffs of a short backtest, which shows how many fit into the time
 
 
 def options() -> argparse.Namespace:
@@ -23,16 +23,16 @@ def options() -> argparse.Namespace:
     parser.add_argument("path", help="Parquet: unique_id, ds, y, hour, weekday; sorted, all series equally long")
     parser.add_argument("--model", required=True)
     parser.add_argument("--train-seconds", type=float, required=True)
-    parser.add_argument("--skip-steps", type=int, required=True, help="mqcast alone: first steps that do not count")
-    parser.add_argument("--cutoffs", type=int, required=True, help="last cutoffs with a whole horizon behind them")
+    parser.add_argument("--skip-steps", type=int, required=True, help="mqcast only: first steps, which do not count")
+    parser.add_argument("--cutoffs", type=int, required=True, help="the last N with a whole horizon of actuals")
     parser.add_argument("--backtest-seconds", type=float, required=True)
-    parser.add_argument("--windows", type=int, help="peers alone: windows a step; left out: what is fast")
-    parser.add_argument("--change", action="append", default=[], help="mqcast alone: table.setting=value")
+    parser.add_argument("--windows", type=int, help="peers only: windows per step; default: a fast choice")
+    parser.add_argument("--change", action="append", default=[], help="mqcast only: table.setting=value")
     return parser.parse_args()
 
 
 def tree_anon_mb(pid: int) -> float:
-    """RssAnon of a process and all that it started, in MiB."""
+    """RssAnon of a process and all its descendants, in MiB."""
     total = 0.0
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -46,7 +46,7 @@ def tree_anon_mb(pid: int) -> float:
 
 
 class Gauge:
-    """`with Gauge(pid) as gauge: …`, then `gauge.peak_mb`: the most that the tree of processes held at one time."""
+    """`with Gauge(pid) as gauge: …`, then `gauge.peak_mb`: the peak memory of the process tree."""
 
     def __init__(self, pid: int):
         self.pid, self.peak_mb, self._done = pid, 0.0, threading.Event()
@@ -67,10 +67,10 @@ class Gauge:
 
 
 class Steps:
-    """Times of the ends of a peer's training steps; `end` says whether there are enough.
+    """The times at which a peer's training steps end; `end` says whether there are enough.
 
-    The first step warms up; the next ones try THREADS threads and then one, and the faster is kept. Where another
-    process has a core, threads that wait for each other can be a hundred times slower than one.
+    The first step is a warm-up; the next ones try THREADS threads and then one, and the faster choice is kept. Where
+    another process uses a core, threads that wait for each other can be a hundred times slower than one.
     """
 
     def __init__(self, started: float, seconds: float, set_threads: Callable[[int], None]):
@@ -92,7 +92,7 @@ class Steps:
         return count >= SKIPPED + 3 and self.ends[-1] - self.ends[SKIPPED - 1] >= self.seconds
 
     def callback(self, base: type) -> object:
-        """The same as a callback of Lightning, whichever of its two packages the peer uses."""
+        """The same as a Lightning callback, for either of its two packages."""
         end = self.end
 
         class Each(base):
@@ -115,10 +115,10 @@ class Steps:
 
 
 def backtest(run: Callable[[int], int], cutoffs: int, seconds: float) -> dict:
-    """Forecasts a second of `run(cutoffs)`, which says how many it made; fewer cutoffs, if all would take too long.
+    """Forecasts per second of `run(cutoffs)`, which returns how many it made; fewer cutoffs if all take too long.
 
-    How long they would take is told from one cutoff and from FEW, once it is warm: what a call costs in any case does
-    not count for each of them.
+    The time per cutoff is estimated from a call with one and a call with FEW, after a warm-up, so that the fixed cost
+    of a call is not counted for each of them.
     """
 
     def timed(count: int) -> tuple[int, float]:

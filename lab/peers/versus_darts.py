@@ -1,6 +1,6 @@
 """Darts' TFT: `fit`, then `historical_forecasts` without retraining, quantiles read from the network's own output.
 
-Darts takes only quantiles that lie about the median in pairs, so P10 comes with P50 and P90. In the peer's favour:
+Darts takes only quantiles that are symmetric about the median, so P10 is added to P50 and P90. In the peer's favour:
 series and covariates are made once, in float32; no samples are drawn.
 """
 

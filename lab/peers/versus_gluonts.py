@@ -1,7 +1,7 @@
 """GluonTS's TFT and DeepAR: `train(cache_data=True)`, then `predict` over test instances made by its splitter.
 
 In the peer's favour: entries are numpy arrays from the start, transformed once and cached; many windows are drawn from
-an entry when it is met; DeepAR has three lags rather than its forty; test instances hold only the history in use.
+an entry when it is visited; DeepAR has three lags rather than its forty; test instances hold only the history in use.
 """
 
 import logging
@@ -29,7 +29,7 @@ QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": 
 
 
 class NoCheckpoint(pl.Callback):
-    """`train` adds a checkpoint of its own, which Lightning refuses beside enable_checkpointing=False."""
+    """`train` adds a checkpoint of its own, which Lightning rejects together with enable_checkpointing=False."""
 
     def __init__(self, **_: object):
         self.best_model_path = ""

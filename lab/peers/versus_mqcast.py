@@ -1,8 +1,8 @@
 """mqcast: `mqcast fit --processes 2` on a packed panel, then `forecast` by two processes.
 
-From frame to first step is measured in this process, as the peers' is: `Panel.from_frame`, then `fit`. What training
-holds is that of the whole tree of `mqcast fit`. A trajectory has the whole of its horizon in the loss and HISTORY real
-steps behind it. The backtest times `forecast` itself: both processes have imported, and opened the panel and the run.
+The time from frame to first step is measured in this process, as for the peers: `Panel.from_frame`, then `fit`. Memory
+is that of the whole process tree of `mqcast fit`. A trajectory has its whole horizon in the loss and HISTORY real steps
+before it. The backtest times `forecast` itself, after both processes have imported and opened the panel and the run.
 """
 
 import json
@@ -40,7 +40,7 @@ def tables(args) -> dict[str, dict]:
 
 
 def first_steps(path: str, settings: dict, folder: Path) -> tuple[float, float]:
-    """Seconds from a frame in memory to the end of the first step, and those of a later step, in one process."""
+    """Seconds from a frame in memory to the end of the first step, and of a later step, in one process."""
     frame, ends = pl.read_parquet(path), []
 
     def listen(record) -> None:
@@ -54,7 +54,7 @@ def first_steps(path: str, settings: dict, folder: Path) -> tuple[float, float]:
 
 
 def train(panel: Path, run: Path, settings: dict, steps: int, skipped: int) -> dict:
-    """Trajectories a second after the first steps, and the most memory that the processes held."""
+    """Trajectories per second after the first steps, and the peak memory of the processes."""
     timed = {"log_every": 1, "max_steps": steps}
     changes = [
         f"{table}.{name}={json.dumps(value)}"
@@ -81,7 +81,7 @@ def train(panel: Path, run: Path, settings: dict, steps: int, skipped: int) -> d
 
 
 class Forecasters:
-    """Processes that wait for cutoffs on a line of their input and say the seconds that `forecast` took."""
+    """Processes that read cutoffs from their input and print the seconds that `forecast` took."""
 
     def __init__(self, run: Path, panel: Path, out: Path):
         command = [sys.executable, __file__, "--forecaster", str(run), str(panel), str(out)]

@@ -1,7 +1,7 @@
 """NeuralForecast's TFT, DeepAR and NHITS: trained by `fit`, rolled by `cross_validation(use_fitted=True)`.
 
-In the peer's favour: hour, weekday and series are numbers, not embedded; few series a step, for the windows of all of
-them are copied before some are drawn; large batches of windows; no scaling beyond the model's own.
+In the peer's favour: hour, weekday and series are numbers, not embedded; few series per step, because the windows of
+all of them are copied before some are drawn; large batches of windows; no scaling beyond the model's own.
 """
 
 import logging

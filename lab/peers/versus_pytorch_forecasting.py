@@ -1,7 +1,7 @@
 """PyTorch-Forecasting's TFT: `TimeSeriesDataSet` with numba, `Trainer.fit`, `predict` over a set of the last windows.
 
-In the peer's favour: no target normaliser that would be fitted window by window, no logging, no loader processes beside
-the threads that train.
+In the peer's favour: no target normaliser, which would be fitted window by window, no logging, no loader processes
+that compete with the training threads.
 """
 
 import logging

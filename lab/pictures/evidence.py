@@ -38,7 +38,7 @@ BOARD = {
     "lightgbm": ("LightGBM with lags", HERE),
     "tft": ("TFT", HERE),
 }
-FALLBACKS = ("TFT", "DeepAR")  # published, and the same as the naive forecast
+FALLBACKS = ("TFT", "DeepAR")  # published, with the scores of the naive forecast
 
 
 class Drawing:

@@ -1,4 +1,4 @@
-"""Draws the README's picture from a simulated world: python -m lab pictures forecast"""
+"""Draw the README's picture from a simulated world: python -m lab pictures forecast."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Draws the picture of MQTransformer from its modules: python -m lab pictures network
+"""Draw the picture of MQTransformer from its modules: python -m lab pictures network.
 
 Class names, shapes and parameters are those of a network that ran on a batch, and the two grids are the attention
-weights above zero in `Network.explain`. Only where boxes stand, what they are called and the arrows are said here.
+weights above zero in `Network.explain`. Only the positions and names of boxes and the arrows are set here.
 """
 
 import re
@@ -27,7 +27,7 @@ HISTORY_SET, HISTORY_SETS, FEEDBACK_SET, FEEDBACK_SETS = "#4f5fd0", "#dde3fb", "
 
 GRIDS = {"horizon": 5, "history": 6, "num_fcts": 6}
 LOOKBACK = 5
-QUERY = (8, 2)  # the forecast whose index sets stand out in the grids: its creation time t and horizon h
+QUERY = (8, 2)  # the forecast that the grids highlight: its creation time t and horizon h
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def run(panel: Panel) -> Run:
 
 
 def columns_of(batch: Batch, series: Tensor) -> dict[str, tuple[int, ...]]:
-    """The shapes of what a network reads, numbers and categories side by side; `series`: what its encoder made of y."""
+    """The shapes of a network's inputs, numbers and categories side by side; `series`: what the encoder reads of y."""
 
     def both(number: Tensor, category: Tensor) -> tuple[int, ...]:
         assert number.shape[:-1] == category.shape[:-1]
@@ -149,7 +149,7 @@ def index_sets(panel: Panel) -> IndexSets:
 
 
 class Canvas:
-    """SVG elements as text. In texts, _{…} is below the line, ^{…} above it, and *…* is slanted."""
+    """SVG elements as text. In texts, _{…} is a subscript, ^{…} a superscript, and *…* is italic."""
 
     def __init__(self, label: str):
         self.parts = [
@@ -175,7 +175,7 @@ class Canvas:
         )
 
     def line(self, *points: tuple[float, float], colour=LINE) -> None:
-        """A line through points, of horizontal and vertical strokes, with a head at its end."""
+        """An arrow through points, of horizontal and vertical strokes."""
         path = "M" + " L".join(f"{x} {y}" for x, y in points)
         self.parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         (x0, y0), (x, y) = points[-2:]
@@ -184,7 +184,7 @@ class Canvas:
         self.parts.append(f'<polygon points="{x},{y} {wings}" fill="{colour}"/>')
 
     def gap(self, x, y, ground) -> None:
-        """Where the next line crosses one that is there already."""
+        """A gap where the next line crosses an earlier one."""
         self.rect(x - 5, y - 5, 10, 10, fill=ground, radius=0)
 
     def dot(self, x, y, colour) -> None:
@@ -192,7 +192,7 @@ class Canvas:
 
 
 def spans(text, size: float) -> str:
-    """A text's tspans; each shift of the base line is taken back by the next. What is _ after ^ stands below it."""
+    """The tspans of a text; each shift of the baseline is undone by the next. A _ after a ^ is placed below it."""
     parts, shift, last, little = [], 0.0, "", max(0.7 * size, 9)
     for kind, shifted, slanted, plain in re.findall(r"([_^])\{([^}]*)\}|\*([^*]+)\*|([^_^*]+)", str(text)):
         wanted = {"_": 0.26, "^": -0.38}.get(kind, 0.0) * size

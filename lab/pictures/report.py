@@ -1,4 +1,4 @@
-"""Pictures of a report's main figures, from a real browser: python -m lab pictures report demo/report.html
+"""Pictures of a report's main figures, from a real browser: python -m lab pictures report demo/report.html.
 
 Needs Chromium (make browser). Each picture is a PNG of at most 200 kB beside this file.
 """
@@ -25,7 +25,7 @@ PICTURES = {
 
 
 def shoot(page: Page, folder: Path) -> list[Path]:
-    """One picture a part that the page has."""
+    """One picture per part of the page."""
     written = []
     for name, selector in PICTURES.items():
         part = page.locator(selector).first

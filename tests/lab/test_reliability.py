@@ -48,7 +48,7 @@ def test_records_are_of_campaigns_and_were_made_from_a_commit():
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "cells"),
     [
         (None, "| not run | - |"),
         ({"tried": 10, "failed": 0}, "| 10 | 0 |"),
@@ -56,11 +56,11 @@ def test_records_are_of_campaigns_and_were_made_from_a_commit():
         ({"tried": 1_000, "failed": 12}, "| 1,000 | **12** |"),
     ],
 )
-def test_a_row_tells_what_was_tried_what_failed_and_what_was_not_run(tmp_path, record, told):
+def test_a_row_shows_trials_failures_and_campaigns_without_a_record(tmp_path, record, cells):
     if record is not None:
         (tmp_path / "one.json").write_text(json.dumps(record))
-    found = TABLE.table(tmp_path, (TABLE.Row("one", 10, "It holds", "by trying"),))
-    assert found.splitlines()[2] == f"| It holds | by trying | `lab/campaigns/one.py` {told}"
+    table = TABLE.table(tmp_path, (TABLE.Row("one", 10, "It holds", "by trying"),))
+    assert table.splitlines()[2] == f"| It holds | by trying | `lab/campaigns/one.py` {cells}"
 
 
 def test_a_page_without_the_marks_is_not_overwritten():

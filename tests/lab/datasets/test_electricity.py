@@ -39,8 +39,8 @@ def rows(folder) -> pl.DataFrame:
 
 def test_an_hour_is_the_mean_of_the_stamps_that_begin_in_it(rows):
     for hour in (dt.datetime(2014, 3, 5, 0), dt.datetime(2014, 9, 7, 23)):
-        found = rows.filter(unique_id="MT_001", ds=hour)["y"].item()
-        assert found == pytest.approx(np.mean([load_of(0, hour + dt.timedelta(minutes=m)) for m in (0, 30)]))
+        load = rows.filter(unique_id="MT_001", ds=hour)["y"].item()
+        assert load == pytest.approx(np.mean([load_of(0, hour + dt.timedelta(minutes=m)) for m in (0, 30)]))
 
 
 def test_days_are_counted_from_the_first_of_january_2011(rows):

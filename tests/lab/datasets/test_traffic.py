@@ -17,9 +17,9 @@ def test_days_are_in_order_again_and_hours_are_means_of_six_values(tmp_path):
     assert events is not None
     for sensor, day, hour in ((0, 0, 1), (1, 17, 0), (0, 172, 23)):
         at = dt.datetime(2008, 1, 1) + dt.timedelta(days=day, hours=hour)
-        found = rows.filter(unique_id=str(400000 + sensor), ds=at)
-        assert found["y"].item() == pytest.approx(values[day, sensor, 6 * hour : 6 * hour + 6].mean())
-        assert found["hours_from_start"].item() == 24 * day + hour
+        row = rows.filter(unique_id=str(400000 + sensor), ds=at)
+        assert row["y"].item() == pytest.approx(values[day, sensor, 6 * hour : 6 * hour + 6].mean())
+        assert row["hours_from_start"].item() == 24 * day + hour
         assert events.filter(ds=at).row(0)[1:] == (hour, weekdays[day])
 
 

@@ -15,8 +15,9 @@ from lab.experiments.experiment import LAB, RunSpec, TrainOptions, open_experime
 from lab.experiments.fev_scores import Grid, mean_scores, seasonal_error
 from lab.experiments.leaderboard import Refit, naive_record, record_of, run_windows
 from lab.experiments.records import Record
-from lab.experiments.systems import mean_forecasts
+from mqcast import models
 from mqcast.errors import ConfigError, DataError, MqcastError
+from mqcast.models.ensemble import mean_of_frames
 
 NUM_DAYS, HORIZON, WINDOWS = 90, 5, 2
 TOML = """
@@ -160,14 +161,14 @@ def test_the_record_of_the_seasonal_naive_forecast_has_the_published_scores():
 
 def test_seasonal_naive_repeats_the_last_week_and_widens_with_the_weeks(data):
     grid, cutoff = Grid(data), data.cutoffs[0]
-    found = grid.seasonal_naive(cutoff).filter(unique_id="s0")
-    before = shops().filter(pl.col("unique_id") == "s0", pl.col("ds").is_in([t - dt.timedelta(7) for t in found["ds"]]))
-    assert found["q0.5"].to_list() == before["y"].to_list()
-    assert (found["q0.9"] - found["q0.5"]).n_unique() <= 2  # rounding
-    assert found["q0.1"].min() < 0
+    naive = grid.seasonal_naive(cutoff).filter(unique_id="s0")
+    before = shops().filter(pl.col("unique_id") == "s0", pl.col("ds").is_in([t - dt.timedelta(7) for t in naive["ds"]]))
+    assert naive["q0.5"].to_list() == before["y"].to_list()
+    assert (naive["q0.9"] - naive["q0.5"]).n_unique() <= 2  # rounding
+    assert naive["q0.1"].min() < 0
 
 
-def test_forecasts_that_are_not_there_are_told(data):
+def test_missing_forecasts_are_reported(data):
     grid, cutoff = Grid(data), data.cutoffs[0]
     frame = grid.seasonal_naive(cutoff).filter(pl.col("unique_id") != "s3")
     with pytest.raises(DataError, match=r"'s3'.*no forecast 1 steps after"):
@@ -210,7 +211,7 @@ def test_a_gap_is_closed_by_whole_weeks_for_forecasting_alone(data):
     assert not moved.select("unique_id", "ds").is_duplicated().any()
 
 
-def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
+def test_a_rule_that_the_data_break_is_reported(folder, tmp_path):
     broken = shops().with_columns(pl.when(pl.col("ds") == dt.datetime(2024, 1, 7)).then(5.0).otherwise("y").alias("y"))
     broken.write_parquet(tmp_path / "shops.parquet")
     towns().write_parquet(tmp_path / "towns.parquet")
@@ -228,12 +229,12 @@ def test_a_rule_that_the_data_break_is_told(folder, tmp_path):
         ({"columns": None}, "need a table .columns."),
     ],
 )
-def test_impossible_tasks_are_told(folder, change, message):
+def test_impossible_tasks_are_refused(folder, change, message):
     with pytest.raises(ConfigError, match=message):
         open_experiment(folder / "task.toml").replace(**change)
 
 
-def test_unknown_tasks_are_told_with_those_that_there_are():
+def test_an_unknown_task_is_refused_with_a_list_of_all():
     with pytest.raises(ConfigError, match=r"no experiment 'rossman'; give a TOML file, or one of .*rossmann_1D"):
         open_experiment("rossman")
 
@@ -368,8 +369,8 @@ def test_a_column_that_the_data_lack_is_named(folder):
     ],
 )
 def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_path, change, match):
-    change(pl.read_parquet(done[1][0])).write_parquet(tmp_path / "theirs.parquet")
-    command = ["score", str(folder / "task.toml"), str(tmp_path / "theirs.parquet"), "--data", str(folder)]
+    change(pl.read_parquet(done[1][0])).write_parquet(tmp_path / "other.parquet")
+    command = ["score", str(folder / "task.toml"), str(tmp_path / "other.parquet"), "--data", str(folder)]
     ran = CliRunner().invoke(app, command)
     assert isinstance(ran.exception, MqcastError), ran.exception
     assert re.search(match, str(ran.exception))
@@ -378,10 +379,10 @@ def test_anyones_forecasts_are_checked_before_they_are_scored(done, folder, tmp_
 def test_seeds_are_averaged_and_frames_that_do_not_match_are_refused(done, data):
     frame = pl.read_parquet(done[1][0])
     other = frame.with_columns(pl.col(data.task.quantile_names) + 2)
-    mean = mean_forecasts([frame, other], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+    mean = mean_of_frames([frame, other], data.task.levels)
     assert np.allclose(mean["q0.5"], frame["q0.5"] + 1)
     with pytest.raises(ConfigError, match="not of the same series"):
-        mean_forecasts([frame, other.head(3)], ["unique_id", "ds", "cutoff"], data.task.quantile_names)
+        mean_of_frames([frame, other.head(3)], data.task.levels)
 
 
 def test_the_commands_score_a_task_by_its_file(folder, done, tmp_path):
@@ -416,10 +417,48 @@ def test_later_rows_and_series_change_nothing_that_a_window_forecasts(folder, tm
     pl.concat([late.with_columns(open=pl.lit(1, pl.Int8)), rows]).write_parquet(other / "shops.parquet")
     pl.concat([towns(), pl.DataFrame({"unique_id": ["a"], "town": ["0"]})]).write_parquet(other / "towns.parquet")
     (other / "task.toml").write_text(TOML)
-    found = []
+    forecasts = []
     for place in (folder, other):
         data = open_experiment(place / "task.toml").load(place)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
-    assert found[0].equals(found[1])
+            forecasts.append(pl.read_parquet(run_windows(data, spec_of(data, tmp_path / place.name, num_windows=1))[0]))
+    assert forecasts[0].equals(forecasts[1])
+
+
+OWN_MODEL = """
+import numpy as np
+from mqcast import models
+
+
+@models.register("last-week")
+class LastWeek:
+    def fit(self, panel, options):
+        self.options = options
+
+    def forecast(self, panel, first=None, last=None):
+        def of_history(y):
+            return np.repeat(np.nan_to_num(y[-7:][: self.options.horizon, None]), len(self.options.quantiles), axis=1)
+
+        return models.forecast_each(panel, self.options, of_history, first, last)
+"""
+
+
+def test_a_registered_model_is_fitted_before_each_window_and_recorded(folder, data, tmp_path):
+    (tmp_path / "my_models.py").write_text(OWN_MODEL)
+    places = ["--data", str(folder), "--out", str(tmp_path)]
+    options = ["--model", "last-week", "--module", str(tmp_path / "my_models.py"), "--json"]
+    try:
+        ran = CliRunner().invoke(app, ["run", str(folder / "task.toml"), *places, *options])
+    finally:
+        models.unregister("last-week")
+    assert ran.exit_code == 0, (ran.output, ran.exception)
+    (record,) = json.loads(ran.stdout)["records"]
+    assert record["config"]["model"]["model"] == "last-week"
+    assert [window["cutoff"] for window in record["details"]["windows"]] == [str(cutoff) for cutoff in data.cutoffs]
+    assert record["cpu_seconds"] == sum(window["cpu_seconds"] for window in record["details"]["windows"]) > 0
+    forecasts = pl.read_parquet(tmp_path / "shops_1D" / "last-week-0" / "window-02" / "forecasts.parquet")
+    week_before = shops().select("unique_id", pl.col("ds") + dt.timedelta(7), pl.col("y").alias("week before"))
+    both = forecasts.join(week_before, on=["unique_id", "ds"])
+    assert both.filter(unique_id="s0").height == HORIZON
+    assert (both["q0.5"] == both["week before"]).all()

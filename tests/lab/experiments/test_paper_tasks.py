@@ -84,12 +84,12 @@ def cutoffs(panels: Panels, part: str) -> dict[str, tuple[str, str, int]]:
     """First and last creation time of each series, and how many there are."""
     plan = plan_of(panels, part)
     panel = plan.panel
-    found = {}
+    spans = {}
     for series, first, last in zip(plan.series, plan.first_fct, plan.last_fct, strict=True):
         of_series = np.array([series])
         times = [panel.times_at(of_series, np.array([step]), 1)[0, 0].astype("M8[us]").item() for step in (first, last)]
-        found[panel.ids[int(series)].as_py()] = (*(f"{time:%Y-%m-%d %H}" for time in times), int(last - first) + 1)
-    return found
+        spans[panel.ids[int(series)].as_py()] = (*(f"{time:%Y-%m-%d %H}" for time in times), int(last - first) + 1)
+    return spans
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(panels_for, tmp_path):
     options = TrainOptions(tables, device="cpu")
     straight, broken = (RunSpec(RETAIL, "mqcnn", 0, tmp_path / name, options) for name in ("a", "b"))
     stopped = broken.replace(options=TrainOptions(tables, device="cpu", listeners=(stop_after_two,)))
-    with pytest.raises(Interrupted, match="go on with the same command"):
+    with pytest.raises(Interrupted, match="resume it with the same command"):
         RETAIL.train(panels, stopped)
     assert not (broken.folder / "done.json").exists()
     for spec in (straight, broken):
@@ -433,11 +433,11 @@ def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files, m
 def test_revisions_of_retail_are_judged_over_thirty_creation_times(retail_files):
     out = retail_files / "out"
     command = ("run", "retail", "--data", retail_files, "--out", out, "--set", "train.max_steps=2", "--revisions")
-    found = json.loads(run(*command, "--model", "mqt", "--model", "mqcnn", "--json"))
-    assert {(row["model"], row["level"]) for row in found["tables"]["volatility"]} == {
+    outcome = json.loads(run(*command, "--model", "mqt", "--model", "mqcnn", "--json"))
+    assert {(row["model"], row["level"]) for row in outcome["tables"]["volatility"]} == {
         (f"{name}, seed 0", level) for name in ("mqt", "mqcnn") for level in (0.5, 0.9)
     }
-    assert all(np.isfinite(row["excess"]) for row in found["tables"]["volatility"])
+    assert all(np.isfinite(row["excess"]) for row in outcome["tables"]["volatility"])
     revisions = pl.read_parquet(out / "retail" / "mqt-0" / "revisions.parquet")
     assert revisions["cutoff"].n_unique() == 30
     assert str(revisions["ds"].min())[:10] == "2016-03-01"
@@ -475,6 +475,8 @@ def test_mistakes_are_one_line(tmp_path):
         assert "\n" not in message
         message = run("run", task, "--data", tmp_path, "--out", tmp_path / "out", fails=True)
         assert "nor in a .zip there; get it from" in message
+    message = run("run", "retail", "--out", tmp_path, "--data", tmp_path, "--model", "seasonal-naive", fails=True)
+    assert "only networks of the family can run; run seasonal-naive in a study" in message
     (tmp_path / "file").touch()
     assert "cannot write" in run("run", "retail", "--data", tmp_path, "--out", tmp_path / "file", fails=True)
 

@@ -16,7 +16,8 @@ from lab.datasets import Dataset
 from lab.experiments.experiment import RunSpec, TrainOptions, experiment_names, open_experiment
 from lab.experiments.study import Study, StudyData, reaching, run_system
 from lab.experiments.study_report import records_of, write_judgement
-from lab.experiments.systems import System
+from lab.experiments.systems import System, import_models
+from mqcast import models
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, EventReachWarning
 
@@ -52,9 +53,9 @@ def with_options(spec: RunSpec, **options) -> RunSpec:
 def judged(study, data, spec):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EventReachWarning)
-        paths = {name: run_system(data, spec.replace(model=name)) for name in ("mqcnn", "mqt", "mqcnn-unforked")}
+        names = ("mqcnn", "mqt", "mqcnn-unforked", "seasonal-naive")
+        paths = {name: run_system(data, spec.replace(model=name)) for name in names}
     frames = {name: pl.read_parquet(path) for name, path in paths.items()}
-    frames["seasonal-naive"] = study.naive_forecasts(data)
     return study.judge_frames(data.dataset, frames)
 
 
@@ -102,7 +103,8 @@ def test_the_page_and_the_records_say_what_it_cost(judged, spec):
     assert records["mqt"].metrics.keys() == {"P50", "P90"}
     assert records["mqt"].cpu_seconds > 0
     assert records["mqt"].config["train"]["max_steps"] == 3
-    assert records["seasonal-naive"].cpu_seconds is None
+    assert records["seasonal-naive"].cpu_seconds > 0
+    assert records["seasonal-naive"].config["model"] == {"model": "seasonal-naive", "quantiles": [0.5, 0.9]}
 
 
 def test_another_system_leaves_its_series_alone_under_a_label_with_what_it_took(judged, study, data, spec):
@@ -142,11 +144,11 @@ def test_series_that_end_get_a_plan_without_promotions():
     whole = pl.DataFrame({"unique_id": "a", "ds": weeks, "y": 1.0, "promo": 1, "price": np.arange(10.0)})
     rows = pl.concat([whole, whole.head(4).with_columns(unique_id=pl.lit("b"))])
     study = Study(name="s", dataset="frat", horizon=2, train_until=weeks[5], last_cutoff=weeks[6])
-    found = reaching(rows, Dataset(rows.lazy(), schema), study).filter(unique_id="b")
-    assert found["ds"].max() == weeks[8]
-    assert found["promo"].to_list() == [1] * 4 + [0] * 5
-    assert found["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
-    assert found["y"].null_count() == 5
+    extended = reaching(rows, Dataset(rows.lazy(), schema), study).filter(unique_id="b")
+    assert extended["ds"].max() == weeks[8]
+    assert extended["promo"].to_list() == [1] * 4 + [0] * 5
+    assert extended["price"].to_list() == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+    assert extended["y"].null_count() == 5
 
 
 def test_what_is_done_is_not_taken_for_what_other_settings_or_data_would_give(study, data, spec, judged, tmp_path):
@@ -198,7 +200,7 @@ def test_names_of_systems_say_what_is_trained():
     assert System.parse("mqcnn-unforked-mean-of-3") == System("mqcnn-unforked-mean-of-3", "mqcnn", False, 3)
     with pytest.raises(ConfigError, match="mqt-mean-of-3"):
         System.parse("mqt-mean-of-one")
-    with pytest.raises(ConfigError, match="no model 'mqx'"):
+    with pytest.raises(ConfigError, match=r"model is 'mqx' .did you mean 'mqt'"):
         System.parse("mqx")
 
 
@@ -218,13 +220,13 @@ def test_the_command_trains_judges_and_records(tmp_path):
     assert "all tables" in ran.stdout
     names = {path.name for path in (tmp_path / "results" / "private").iterdir()}
     assert names == {f"{what}-0.json" for what in ("mqt", "mqcnn", "seasonal-naive", "oracle", "tables")}
-    found, best = (
+    network, best = (
         json.loads((tmp_path / "results" / "private" / f"{name}-0.json").read_text()) for name in ("mqt", "oracle")
     )
-    assert found["metrics"]["regret P50, Overall"] == pytest.approx(
-        found["metrics"]["P50"] / best["metrics"]["P50"] - 1
+    assert network["metrics"]["regret P50, Overall"] == pytest.approx(
+        network["metrics"]["P50"] / best["metrics"]["P50"] - 1
     )
-    assert found["metrics"]["regret P50, Overall"] > 0
+    assert network["metrics"]["regret P50, Overall"] > 0
 
 
 def test_what_happens_after_train_until_changes_no_forecast_made_at_it(study, data, spec, tmp_path):
@@ -235,8 +237,68 @@ def test_what_happens_after_train_until_changes_no_forecast_made_at_it(study, da
     for name, one in (("same", data), ("other", StudyData(changed, changed.panel()))):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            frames = pl.read_parquet(run_system(one, spec.replace(out=tmp_path / name))), study.naive_forecasts(one)
+            specs = [spec.replace(out=tmp_path / name, model=model) for model in ("mqt", "seasonal-naive")]
+            frames = [pl.read_parquet(run_system(one, spec)) for spec in specs]
         forecasts.append([frame.filter(pl.col("cutoff") == study.train_until) for frame in frames])
     for one, two in zip(*forecasts, strict=True):
         assert one.height > 0
         assert one.equals(two)
+
+
+OWN_MODEL = """
+import numpy as np
+from mqcast import models
+
+
+@models.register("last-value")
+class LastValue:
+    def fit(self, panel, options):
+        self.options = options
+        assert np.nanmax(panel.target) < 1e6, "a target after the cutoff was shown"
+
+    def forecast(self, panel, first=None, last=None):
+        shape = self.options.horizon, len(self.options.quantiles)
+        return models.forecast_each(panel, self.options, lambda y: np.full(shape, y[~np.isnan(y)][-1]), first, last)
+"""
+
+
+@pytest.fixture
+def own_model(tmp_path):
+    (tmp_path / "my_models.py").write_text(OWN_MODEL)
+    import_models(str(tmp_path / "my_models.py"))
+    yield "last-value"
+    models.unregister("last-value")
+
+
+def test_a_registered_model_is_fitted_at_the_cutoff_judged_and_recorded(own_model, study, data, spec, judged):
+    spec = spec.replace(model=own_model)
+    late = pl.col("ds") > study.train_until
+    rows = data.dataset.frame.with_columns(y=pl.when(late).then(pl.col("y") + 1e7).otherwise("y"))
+    hidden = dataclasses.replace(data.dataset, rows=rows.lazy())
+    run_system(StudyData(hidden, hidden.panel()), spec.replace(out=spec.out / "hidden"))
+    forecasts = pl.read_parquet(run_system(data, spec))
+    rows = data.dataset.frame.select("unique_id", pl.col("ds").alias("cutoff"), pl.col("y").cast(pl.Float32))
+    first = forecasts.filter(cutoff=study.train_until).join(rows, on=["unique_id", "cutoff"])
+    assert first.height == 12 * study.horizon
+    assert (first["q0.5"] == first["y"]).all()
+    mqcnn = pl.read_parquet(spec.replace(model="mqcnn").folder / "forecasts.parquet")
+    some = study.judge_frames(data.dataset, {"mqcnn": mqcnn, own_model: forecasts})
+    record = {record.model: record for record in records_of(some, spec, "private")}[own_model]
+    assert min(record.wall_seconds, record.cpu_seconds) > 0
+    assert record.config["model"]["model"] == own_model
+    assert write_judgement(some, spec, "with-own").is_file()
+    with pytest.raises(ConfigError, match=r"minutes: None, now 2\.0"):
+        run_system(data, with_options(spec, minutes=2.0))
+
+
+def test_the_mean_of_unlike_models_is_a_system(own_model, data, spec):
+    names = ("mean_of(last-value, seasonal-naive)", own_model, "seasonal-naive")
+    mean, *parts = (pl.read_parquet(run_system(data, spec.replace(model=name)))["q0.9"] for name in names)
+    np.testing.assert_allclose(mean, (parts[0] + parts[1]) / 2, rtol=1e-6)
+
+
+def test_a_module_that_cannot_be_imported_is_named():
+    with pytest.raises(ConfigError, match=r"--module nobodys\.models: No module named 'nobodys'"):
+        import_models("nobodys.models")
+    with pytest.raises(ConfigError, match=r"--module missing\.py: there is no such file"):
+        import_models("missing.py")
