@@ -26,6 +26,7 @@ from lab.benchmarks import harness
 from lab.benchmarks.pack import make_file
 from lab.benchmarks.throughput_table import RECORD, write_table
 from lab.peers.versus import Gauge, tree_anon_mb
+from mqcast.settings import RunConfig
 
 BASE = {"series": 96, "steps": 800, "horizon": 12, "lookback": 48}
 SHORT = {"steps": 200}  # per series, where the number of series grows
@@ -65,11 +66,11 @@ def train(panel: Path, size: dict, epochs: int) -> dict:
         "model": {"hidden_dim": HIDDEN, "lookback": size["lookback"]},
         "train": {"patience": "none", "micro_batch": MICRO_BATCH, "max_epochs": epochs},
     }
-    changes = [f"{table}.{key}={json.dumps(v)}" for table, part in tables.items() for key, v in part.items()]
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
+        run, file = Path(folder) / "run", Path(folder) / "run.toml"
+        file.write_text(RunConfig(**tables).to_toml())
         command = [sys.executable, "-m", "mqcast", "fit", str(panel), str(run), "--processes", "1", "--json"]
-        command += [part for change in changes for part in ("--set", change)]
+        command += ["--config", str(file)]
         where = os.environ | {"OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=where)
         with Gauge(process.pid) as gauge:

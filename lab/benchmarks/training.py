@@ -22,6 +22,8 @@ import numpy as np
 
 from lab.benchmarks.harness import lock, write_record
 from mqcast.data.panel import pack
+from mqcast.settings import RunConfig
+from mqcast.settings.merge import assigned, tables_of
 from mqcast.simulate import lognormal_world
 
 HORIZON, SKIPPED = 26, 4
@@ -43,9 +45,10 @@ def measure(panel: Path, way: dict, steps: int) -> dict[str, float]:
     if not way.get("forking", True):
         window |= {"history": WINDOW["history"] + WINDOW["num_fcts"] - 1, "num_fcts": 1, "aligned": "false"}
         window |= {"num_trajectories": WINDOW["batch_size"] * steps}
-    changes = {f"window.{key}": value for key, value in window.items()} | COMMON
-    changes |= {key: value for key, value in way.items() if "." in key}
-    changes |= {"train.max_steps": steps, "train.log_every": 1}
+    values = {f"window.{key}": value for key, value in window.items()} | COMMON
+    values |= {key: value for key, value in way.items() if "." in key}
+    values |= {"train.max_steps": steps, "train.log_every": 1}
+    changes = [f"{key}={value}" for key, value in values.items()]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         command = [
@@ -59,8 +62,8 @@ def measure(panel: Path, way: dict, steps: int) -> dict[str, float]:
             str(way["processes"]),
             "--json",
         ]
-        for key, value in changes.items():
-            command += ["--set", f"{key}={value}"]
+        (Path(folder) / "run.toml").write_text(RunConfig(**tables_of([assigned(changes)])).to_toml())
+        command += ["--config", f"{folder}/run.toml"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": ""}
         )

@@ -56,13 +56,9 @@ def first_steps(path: str, settings: dict, folder: Path) -> tuple[float, float]:
 def train(panel: Path, run: Path, settings: dict, steps: int, skipped: int) -> dict:
     """Trajectories per second after the first steps, and the peak memory of the processes."""
     timed = {"log_every": 1, "max_steps": steps}
-    changes = [
-        f"{table}.{name}={json.dumps(value)}"
-        for table, values in (settings | {"train": settings["train"] | timed}).items()
-        for name, value in values.items()
-    ]
-    command = [sys.executable, "-m", "mqcast", "fit", panel, run, "--processes", THREADS, "--json"]
-    command += [part for change in changes for part in ("--set", change)]
+    file = run.with_suffix(".toml")
+    file.write_text(RunConfig(**settings | {"train": settings["train"] | timed}).to_toml())
+    command = [sys.executable, "-m", "mqcast", "fit", panel, run, "--processes", THREADS, "--json", "--config", file]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with Gauge(process.pid) as gauge:
         _, errors = process.communicate()
