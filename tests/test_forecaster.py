@@ -319,7 +319,7 @@ def test_every_setting_says_where_it_came_from(tmp_path):
     assert origins["train.epsilon"] == "built in"
     assert len(origins) == len(table)
     made.save(tmp_path / "saved")
-    with pytest.raises(ConfigError, match="its config_ has them"):
+    with pytest.raises(ConfigError, match="see config_ for its settings"):
         _ = Forecaster.load(tmp_path / "saved").settings_
     with pytest.raises(ConfigError, match="has none"):
         _ = fitted("seasonal-naive").settings_
@@ -360,7 +360,7 @@ def test_saved_and_loaded_it_forecasts_the_same_to_the_bit(model: str, tmp_path)
     assert again.horizon == HORIZON
     assert not [file for file in path.rglob("*") if file.suffix in (".pkl", ".pt", ".bin")]
     assert again.save(tmp_path / "twice").exists()
-    with pytest.raises(ArtifactError, match="exists already"):
+    with pytest.raises(ArtifactError, match="already exists"):
         made.save(path)
 
 
@@ -510,7 +510,7 @@ def test_a_plan_of_text_dates_or_of_unknown_series_is_refused():
         fitted().what_if(plan.with_columns(pl.col("ds").dt.to_string("%d/%m/%Y")))
     known = world().static.head(1).with_columns(unique_id=pl.lit("zzzz"))
     strange = plan.filter(unique_id=plan["unique_id"][0]).with_columns(unique_id=pl.lit("zzzz"))
-    with pytest.raises(DataError, match=r"series 'zzzz'.*the plan has 1 series that the other plan has not"):
+    with pytest.raises(DataError, match=r"series 'zzzz'.*the plan has 1 series that the baseline plan does not have"):
         fitted().what_if(pl.concat([plan, strange]), plan, static=known)
 
 

@@ -244,7 +244,7 @@ def test_what_a_trial_killed_at_birth_left_is_cleared(tmp_path):
 
 def test_a_search_without_validation_is_refused(tmp_path):
     config = CONFIG.replace(train=TrainConfig(patience=None))
-    with pytest.raises(ConfigError, match=r"nothing is validated; set train.patience"):
+    with pytest.raises(ConfigError, match=r"there is no validation span; set train.patience"):
         run_search(tmp_path, config=config)
     assert list(tmp_path.iterdir()) == []
 
@@ -440,7 +440,7 @@ def test_curve_from_the_command_line(done, tmp_path):
 def test_a_curve_of_something_that_is_no_run_is_refused(tmp_path):
     refused = command("curve", tmp_path, "--out", tmp_path / "none.html")
     assert isinstance(refused.exception, ArtifactError)
-    assert "name the folder of a run" in str(refused.exception)
+    assert "give the folder of a run" in str(refused.exception)
     assert not (tmp_path / "none.html").exists()
 
 
