@@ -452,7 +452,7 @@ def test_bad_frames_are_told_when_forecasting():
         made.predict(future=plan().drop("promo_display"))
     with pytest.raises(DataError, match="no row after the last sale"):
         made.predict(future=w.frame.drop_nulls("y").drop("y"))
-    with pytest.raises(KnownValuesError, match="known values are absent inside the horizon"):
+    with pytest.raises(KnownValuesError, match="known values are missing within the horizon"):
         made.predict(future=plan().filter(pl.col("ds") < plan()["ds"].max()))
     with pytest.raises(ConfigError, match="is after the last"):
         made.revisions(start="2020-02-02", end="2020-01-05")

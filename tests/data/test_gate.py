@@ -93,7 +93,7 @@ def test_an_empty_frame_is_refused(sales):
 
 def test_an_event_table_must_be_of_the_frames_time_zone(sales):
     table = events("2024-01-21").with_columns(pl.col("ds").dt.replace_time_zone("UTC"))
-    with pytest.raises(errors.TimeZoneError, match="dates with a time zone beside dates without one"):
+    with pytest.raises(errors.TimeZoneError, match="dates with a time zone next to dates without one"):
         Panel.from_frame(sales, FAIR, events=table)
 
 
@@ -248,7 +248,7 @@ def test_missing_known_values_list_the_first_series_and_dates(sales, column, val
 def test_known_values_must_reach_the_horizon(sales):
     panel = Panel.from_frame(sales, WEEKLY)
     panel.require_future(2)
-    with pytest.raises(errors.KnownValuesError, match=r"series 'a'.*horizon of 3 steps: 2024-03-03 .*1 further series"):
+    with pytest.raises(errors.KnownValuesError, match=r"series 'a'.*horizon of 3 steps: 2024-03-03 .*1 more series"):
         panel.require_future(3)
 
 
@@ -329,7 +329,7 @@ def test_a_static_table_must_have_every_series_once(sales):
     "table", [{"static": STATIC}, {"events": pl.DataFrame({"ds": [dt.date(2024, 1, 7)], "e": [1]})}]
 )
 def test_a_side_table_that_no_role_uses_is_refused(sales, table):
-    with pytest.raises(errors.SchemaError, match="name some of"):
+    with pytest.raises(errors.SchemaError, match="list some of"):
         Panel.from_frame(sales, Schema(), **table)
 
 

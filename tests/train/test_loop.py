@@ -23,7 +23,7 @@ from mqcast.settings import SplitConfig, TrainConfig
 from mqcast.train import memory
 from mqcast.train.distributed import Ranks
 from mqcast.train.loop import Training, fit
-from mqcast.train.memory import PASSING, kept_bytes, pick_micro_batch
+from mqcast.train.memory import PEAK, kept_bytes, pick_micro_batch
 from mqcast.train.optimiser import learning_rate
 from mqcast.train.records import Message, Step, read_metrics
 from mqcast.train.spans import training_spans
@@ -387,7 +387,7 @@ def test_micro_batches_follow_the_memory_allowed(tmp_path):
     assert 1.2 * a < b < 2.3 * a
     assert pick_micro_batch(network, one, 64, TRAIN) == 16
     assert pick_micro_batch(network, one, 16, TRAIN) == 8
-    tight = TRAIN.replace(memory_gib=5 * PASSING * a / 2**30)
+    tight = TRAIN.replace(memory_gib=5 * PEAK * a / 2**30)
     assert pick_micro_batch(network, one, 64, tight) == 4
     assert pick_micro_batch(network, one, 3, TRAIN) == 2
     with pytest.raises(ConfigError, match="a step of one window takes about"):
