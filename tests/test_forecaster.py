@@ -299,7 +299,7 @@ def test_settings_fit_the_data_and_give_way_to_the_users(tmp_path):
     assert settings(config=file).config.train.learning_rate == 0.5
     assert settings(config=given).config.window.num_fcts == 3
     assert settings(seed=7, max_minutes=2).config.train.seed == 7
-    with pytest.raises(ConfigError, match=r"config says model\.quantiles = \(0\.1,\), but \(0\.5, 0\.9\)"):
+    with pytest.raises(ConfigError, match=r"config has model\.quantiles = \(0\.1,\), but quantiles is \(0\.5, 0\.9\)"):
         settings(config={"model": {"quantiles": (0.1,)}})
     as_toml = {"model": {"quantiles": [0.5, 0.9]}}  # what the Forecaster says too
     assert settings(config=as_toml).config.model.quantiles == (0.5, 0.9)
@@ -321,7 +321,7 @@ def test_every_setting_says_where_it_came_from(tmp_path):
     made.save(tmp_path / "saved")
     with pytest.raises(ConfigError, match="see config_ for its settings"):
         _ = Forecaster.load(tmp_path / "saved").settings_
-    with pytest.raises(ConfigError, match="has none"):
+    with pytest.raises(ConfigError, match="has no settings"):
         _ = fitted("seasonal-naive").settings_
 
 

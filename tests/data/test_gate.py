@@ -139,7 +139,7 @@ def test_rows_can_be_declared_to_be_the_steps(sales):
 def test_dates_of_two_zones_are_refused():
     stamps = [pd.Timestamp("2024-01-07", tz="UTC"), pd.Timestamp("2024-01-08", tz="Europe/Berlin")]
     frame = pd.DataFrame({"unique_id": "a", "ds": pd.Series(stamps, dtype=object), "y": 1.0})
-    with pytest.raises(errors.TimeZoneError, match=r"column 'ds': dates of 2 time zones.*utc=True"):
+    with pytest.raises(errors.TimeZoneError, match=r"column 'ds': dates in 2 time zones.*utc=True"):
         Panel.from_frame(frame, Schema(freq="D"))
 
 

@@ -295,7 +295,7 @@ def test_signals_save_say_how_to_go_on_and_are_restored(tmp_path):
         assert caught.value.signal == number
         assert list((folder / "checkpoints").glob("*.json"))
         assert not (folder / "model.safetensors").exists()
-        with pytest.raises(ArtifactError, match="not done"):
+        with pytest.raises(ArtifactError, match="not finished"):
             Run.open(folder).network()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
@@ -466,7 +466,7 @@ def test_an_unusable_device_is_an_error(tmp_path):
 
 def test_a_switch_that_is_gone_is_read_where_it_was_off_and_refused_where_it_was_on():
     assert TrainConfig(compile=False) == TrainConfig()
-    with pytest.raises(ConfigError, match=r"train\.compile is gone"):
+    with pytest.raises(ConfigError, match=r"train\.compile was removed"):
         TrainConfig(compile=True)
 
 
