@@ -120,7 +120,7 @@ def test_two_rows_of_one_date_are_refused(sales):
 
 
 def test_a_date_off_the_grid_is_refused(sales):
-    with pytest.raises(errors.OffGridError, match=r"series 'a', .*at 2024-01-09: not on the grid W-SUN"):
+    with pytest.raises(errors.OffGridError, match=r"series 'a', .*at 2024-01-09: not on the grid of frequency W-SUN"):
         Panel.from_frame(with_row(sales, ds=dt.datetime(2024, 1, 9)), WEEKLY)
 
 
@@ -539,7 +539,9 @@ def test_a_frequency_that_would_leave_mostly_gaps_has_to_be_said(dates):
         first = {"a": pl.datetime(2024, 1, 1), "b": pl.datetime(2024, 1, 3)}
         times = {k: pl.datetime_range(v, pl.datetime(2024, 6, 30), "1w", eager=True) for k, v in first.items()}
     frame = pl.concat(pl.DataFrame({"unique_id": k, "ds": v, "y": 1.0}) for k, v in times.items())
-    with pytest.raises(errors.OffGridError, match=r"\d\d% of the steps would be missing; say Schema|not on the grid D"):
+    with pytest.raises(
+        errors.OffGridError, match=r"\d\d% of the steps would be missing; give Schema|not on the grid of frequency D"
+    ):
         Panel.from_frame(frame)
 
 

@@ -61,9 +61,6 @@ class _Program:
 
 _program = _Program(app, "mqcast")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for use in scripts.")]
-Columns = Annotated[list[str] | None, typer.Option(help="Column name; repeat the option for more.")]
-
-
 Packed = Annotated[Path, typer.Argument(help="A packed panel.")]
 Changes = Annotated[
     list[str] | None,

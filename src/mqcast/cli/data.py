@@ -9,7 +9,7 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, Columns, app, console, progress, tell
+from mqcast.cli.app import AsJson, app, console, progress, tell
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -98,10 +98,10 @@ def pack_command(
     freq: Annotated[
         str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: inferred from the dates.")
     ] = None,
-    static: Columns = None,
-    past: Columns = None,
-    known: Columns = None,
-    event: Columns = None,
+    static: Annotated[list[str] | None, typer.Option(help="Column with one value per series; repeatable.")] = None,
+    past: Annotated[list[str] | None, typer.Option(help="Column known only up to the cutoff; repeatable.")] = None,
+    known: Annotated[list[str] | None, typer.Option(help="Column known ahead, such as a price; repeatable.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Column shared by all series; repeatable.")] = None,
     category: Annotated[
         list[str] | None, typer.Option(help="Column of numbers to treat as categories; repeat the option for more.")
     ] = None,
@@ -118,7 +118,7 @@ def pack_command(
     event_table: Annotated[str | None, typer.Option(help="Parquet with one row per date.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate a frame of any size and pack it into a folder, from which a model can be trained without loading it all.
+    """Validate a frame of any size and pack it into a folder, for training from disk.
 
     Example: [bold]mqcast pack sales.parquet panel --freq W --known promo --known price --holidays US[/bold]
     """
