@@ -100,7 +100,7 @@ def test_volatility_prints_a_reading_and_compares(home: Path):
     assert found["summary"] == volatility(*frames, resamples=20).summary.to_dicts()
     assert [row["difference"] for row in found["reduction"]] == [0, 0]
     assert "reaction" in run("volatility", *given) or "not significant" in run("volatility", *given)
-    assert "How much closer" in run("volatility", *given, "--compare", home / "rev.parquet")
+    assert "Reduction of excess volatility" in run("volatility", *given, "--compare", home / "rev.parquet")
 
 
 def test_as_many_revisions_are_ranked_as_asked(home: Path):
@@ -152,7 +152,7 @@ def test_runs_are_reported_from_what_follows_their_training(home: Path, tmp_path
     run("report", home / "run", "--panel", home / "panel", "--out", page, "--title", "First & only")
     text = page.read_text()
     assert "First &amp; only" in text
-    assert "was trained on dates that are judged here" in text
+    assert "was trained on dates that are evaluated here" in text
     assert "seasonal-naive" in text
     assert "Learning curve" in text
     other = tmp_path / "v1.cnn"
@@ -206,7 +206,7 @@ def test_every_verb_explains_itself_with_an_example():
     ("arguments", "says"),
     [
         (["init", "none.parquet"], "no Parquet file at none.parquet"),
-        (["init", "HOME/sales.parquet", "--out", "HOME/mqcast.toml"], "exists already"),
+        (["init", "HOME/sales.parquet", "--out", "HOME/mqcast.toml"], "already exists"),
         (["init", "HOME/sales.parquet", "--out", "x.toml", "--id", "shop"], "no column 'shop' to be the id"),
         (["init", "HOME/mqcast.toml", "--out", "x.toml"], "mqcast.toml"),
         (["fit", "HOME/panel", "r"], "give --horizon"),
@@ -241,8 +241,8 @@ def test_every_verb_explains_itself_with_an_example():
         (["rank-revisions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
         (["report", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
         (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "have the same name"),
-        (["report", "HOME/run"], "no actuals to judge"),
-        (["report", "HOME/run", "HOME/actuals.parquet"], "is a run, which forecasts from a packed panel"),
+        (["report", "HOME/run"], "no actuals to evaluate"),
+        (["report", "HOME/run", "HOME/actuals.parquet"], "is a run and needs a packed panel"),
         (["report", "HOME/rev.parquet", "HOME/panel", "--baseline", "rvv"], "no model 'rvv'"),
     ],
 )

@@ -179,7 +179,7 @@ def _run_window(
     run, facts = train(spec, panel, _config(spec, number, steps), folder / "run", _previous(spec, number))
     recent = _panel(data, spec, data.without_gaps(known, cutoff), number)
     raw = folder / "raw.parquet"
-    forecast(run, recent, raw, first=cutoff, last=cutoff, silence=FOREVER, device=spec.options.device)
+    forecast(run, recent, raw, first=cutoff, last=cutoff, max_unobserved_steps=FOREVER, device=spec.options.device)
     if is_first():
         write_frame(folder / "forecasts.parquet", data.with_zeros(pl.read_parquet(raw), known))
         raw.unlink()

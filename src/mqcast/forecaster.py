@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""Forecaster: fit, predict, revisions, backtest, evaluate, explain, save, load; the sklearn-like face of it all."""
+"""The Forecaster, with an interface like scikit-learn's: fit, predict, revisions, backtest, evaluate, save, load."""
 
 import datetime as dt
 import inspect
@@ -44,7 +44,7 @@ Date = dt.date | dt.datetime | str
 
 @dataclass(frozen=True)
 class Backtest:
-    """What the last backtest was made with: the data, what was asked for, and the last model with its cutoffs."""
+    """What the last backtest was made from: the data, the options, and the last fitted model with its cutoffs."""
 
     panel: Panel
     model: str
@@ -55,18 +55,18 @@ class Backtest:
 
 
 class Forecaster(Generic[IntoDataFrameT]):
-    """Quantile forecasts of many series, by MQTransformer, its ablations, its baselines, or the same season of before.
+    """Quantile forecasts of many series by MQTransformer, its ablations, its baselines, or a seasonal naive forecast.
 
-    model       a name of `mqcast.models.names()`, or a mean of several: "mean_of(mqt, 3)"
+    model       one of `mqcast.models.names()`, or the mean of several models: "mean_of(mqt, 3)"
     horizon     steps ahead
-    quantiles   levels, rising
-    schema      what the columns mean, a Schema or a dictionary of its arguments; left out: unique_id, ds and y alone
-    config      settings that go before those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
-    seed, max_steps, max_minutes   of training
-    folder      where the run is written, to be resumed or looked at; left out: a temporary one
+    quantiles   levels in increasing order
+    schema      the roles of the columns: a Schema or a dictionary of its arguments; default: unique_id, ds and y only
+    config      settings that override those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
+    seed, max_steps, max_minutes   for training
+    folder      where the run is written, so that it can be resumed or inspected; default: a temporary folder
     """
 
-    batch_tolerance = 1e-5  # of a series' size: sums in float32 depend on how many series are in a batch
+    batch_tolerance = 1e-5  # relative to a series: float32 sums depend on how many series are in a batch
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         self.device = device
         self.verbose = verbose
 
-    # -- the manners of sklearn ----------------------------------------------------------------------------------------
+    # -- conventions of scikit-learn -----------------------------------------------------------------------------------
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -116,11 +116,13 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
-        said = [f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default]
-        return f"Forecaster({', '.join(said)})"
+        given = [
+            f"{name}={value!r}" for name, value in self.get_params().items() if value is not defaults[name].default
+        ]
+        return f"Forecaster({', '.join(given)})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a Forecaster is not pickled: use save(path) and Forecaster.load(path)")
+        raise TypeError("a Forecaster cannot be pickled; use save(path) and Forecaster.load(path)")
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -135,10 +137,10 @@ class Forecaster(Generic[IntoDataFrameT]):
     ) -> "Forecaster[IntoDataFrameT]":
         """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
 
-        static: a table with a row a series; events: a table with a row a date. Rows after the last sale, with known
-        columns but no target, are the plan that `predict` uses. `resume` goes on with the run in `folder`.
-        `start_from` is a fitted forecaster whose weights this one begins with, and whose columns, categories and
-        settings of the network it keeps: fewer steps then bring it up to date with a longer frame.
+        static: a table with one row per series. events: a table with one row per date. Rows after the last sale, with
+        known columns but no target, are the plan that `predict` uses. `resume` continues the run in `folder`.
+        `start_from` is a fitted forecaster: this one starts from its weights and keeps its columns, its categories and
+        the settings of its network. It then takes fewer steps to learn from newer data.
         """
         model, options = self._model(), self._options()
         truth("resume", resume)
@@ -155,7 +157,7 @@ class Forecaster(Generic[IntoDataFrameT]):
     def _read(
         self, frame: Any, static: Any, events: Any, before: "Forecaster[Any] | None" = None
     ) -> tuple[Panel, FrameTypes]:
-        """The data, with the columns and categories of a forecaster before, if there is one."""
+        """The data, with the columns and categories of an earlier forecaster, if there is one."""
         if before is not None:
             before._fitted()
         if isinstance(frame, Panel):
@@ -165,7 +167,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time)
 
     def _model(self) -> models.Model:
-        """The model that is asked for; all arguments are checked before anything is read or trained."""
+        """The model; all arguments are checked before any data are read."""
         model, options = models.get(self.model), self._options()
         Schema.of(self.schema)
         if self.folder is not None:
@@ -191,7 +193,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         )
 
     def _keep(self, options: TrainOptions) -> None:
-        """Remember what was fitted; what `set_params` says afterwards is for the next fit."""
+        """Remember the arguments of this fit; later changes by `set_params` are for the next one."""
         for name in ("backtest_", "_backtest_", "_plots_"):
             self.__dict__.pop(name, None)
         self._fitted_as_ = self.model, options
@@ -208,12 +210,12 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     @property
     def settings_(self) -> IntoDataFrameT:
-        """Every setting of a fitted network, its value, and where that came from."""
+        """Every setting of a fitted network, with its value and its origin."""
         self._fitted()
         merged = getattr(self.fitted_, "merged", None)
         if merged is None:
-            why = "was loaded: its config_ has them" if self.config_ is not None else "has none"
-            raise ConfigError(f"the origins of settings are known right after a fit; this forecaster {why}")
+            why = "was loaded; see config_ for its settings" if self.config_ is not None else "has no settings"
+            raise ConfigError(f"the origins of settings are known only after a fit; this forecaster {why}")
         return self.frame_types_.to_native(merged.table())
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
@@ -229,9 +231,9 @@ class Forecaster(Generic[IntoDataFrameT]):
     ) -> IntoDataFrameT:
         """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
 
-        frame: new history, without training again; None: what was fitted. future: rows of known columns after the last
-        sale, in place of those that the history has. static, events: for new items and dates, beside what was fitted.
-        cutoff: the date to forecast from; left out: the last one with a sale.
+        frame: new history, without training again; default: the fitted data. future: rows of known columns after the
+        last sale, which replace those of the history. static, events: for new items and dates, in addition to the
+        fitted ones. cutoff: the date to forecast from; default: the last one with a sale.
         """
         panel, frame_types = self._panel(frame, future, static, events)
         return frame_types.to_native(self._forecast(panel, cutoff, cutoff), panel.schema.id)
@@ -246,9 +248,9 @@ class Forecaster(Generic[IntoDataFrameT]):
         static: Source | None = None,
         events: Source | None = None,
     ) -> IntoDataFrameT:
-        """Forecasts from every cutoff between two dates, in one pass; left out: the last 3 horizons.
+        """Forecasts from every cutoff between two dates, in one pass; default: the last 3 horizons.
 
-        The network knows the fitted data: to judge it on what it has not seen, use `backtest`.
+        The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`.
         """
         panel, frame_types = self._panel(frame, future, static, events)
         start, end = self._cutoffs(panel, start, end, self._fitted_as_[1].horizon)
@@ -263,9 +265,9 @@ class Forecaster(Generic[IntoDataFrameT]):
         static: Source | None = None,
         events: Source | None = None,
     ) -> IntoDataFrameT:
-        """Forecasts of two plans from one cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+        """Forecasts of two plans from the same cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
 
-        baseline: the other plan; None: the one that the history has.
+        baseline: the plan to compare with; default: the one in the history.
         """
         ours, frame_types = self._panel(frame, future, static, events)
         theirs, _ = self._panel(frame, baseline, static, events)
@@ -274,11 +276,11 @@ class Forecaster(Generic[IntoDataFrameT]):
         refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
         keys = [schema.id, "cutoff", schema.time, "horizon"]
         mine, baselines = self._forecast(ours), self._forecast(theirs)
-        if strange := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
+        if extra := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
             raise DataError(
-                f"the plan has {len(strange)} series that the other plan has not",
-                "check their ids; new items are forecast by predict(future=…)",
-                series=str(strange[0]),
+                f"the plan has {len(extra)} series that the baseline plan does not have",
+                "check their ids; forecast new items with predict(future=…)",
+                series=str(extra[0]),
                 column=schema.id,
             )
         both = mine.join(baselines, on=keys, suffix="_baseline", maintain_order="left")
@@ -295,10 +297,11 @@ class Forecaster(Generic[IntoDataFrameT]):
         static: Source | None = None,
         events: Source | None = None,
     ) -> IntoDataFrameT:
-        """Forecasts from every cutoff between two dates, by networks that were trained on what was known before.
+        """Forecasts from every cutoff between two dates, by models trained only on what was known before.
 
-        Trained once, on targets up to `start`; with `refit` anew after every so many cutoffs. Left out, the cutoffs are
-        the last 3 horizons before the last sale. `evaluate` then judges what this found. A new frame needs no `fit`.
+        The model is trained once, on targets up to `start`, and with `refit` again after that many cutoffs. The default
+        cutoffs are the last 3 horizons before the last sale. `evaluate` then scores these forecasts. No `fit` is needed
+        before a backtest of a new frame.
         """
         model, options = self._model(), self._options()
         if refit is not None:
@@ -311,8 +314,8 @@ class Forecaster(Generic[IntoDataFrameT]):
             fitted = model.fit(panel, replace(options, until=first))
             frames.append(fitted.forecast(panel, first, last))
             self._backtest_ = Backtest(panel, self.model, options, fitted, first, last)
-        whole = pl.concat(frames).sort(panel.schema.id, "cutoff", panel.schema.time)
-        self.backtest_ = types.to_native(whole, panel.schema.id)
+        forecasts = pl.concat(frames).sort(panel.schema.id, "cutoff", panel.schema.time)
+        self.backtest_ = types.to_native(forecasts, panel.schema.id)
         self.__dict__.pop("_plots_", None)
         return self.backtest_
 
@@ -336,21 +339,21 @@ class Forecaster(Generic[IntoDataFrameT]):
         )
 
     def report(self, path: str | Path) -> Path:
-        """Write a page on the last backtest (made now if there is none), beside the same season of before."""
+        """Write a report on the last backtest (made now if there is none), next to a seasonal naive forecast."""
         with process.importing():
             from mqcast.report.write import write_sources
 
-        make_parent(path_of("path", path))  # before a backtest takes its time
-        sources, made = self.plot.sources, self._backtest_
-        write_sources(path, sources, f"{made.model}, {made.options.horizon} steps ahead", seed=self.seed)
+        make_parent(path_of("path", path))  # fail before a long backtest, not after it
+        sources, backtest = self.plot.sources, self._backtest_
+        write_sources(path, sources, f"{backtest.model}, {backtest.options.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
     @property
     def plot(self) -> "Plots":
-        """The report's figures one by one, of the last backtest (made now if there is none), as Plotly figures."""
+        """The figures of the report as Plotly figures, for the last backtest (made now if there is none)."""
         if not hasattr(self, "_plots_"):
             with process.importing():
-                with suppress(ImportError):  # plotly imports it late, and it sets a warnings filter
+                with suppress(ImportError):  # plotly would import it later, and it sets a warnings filter
                     import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
@@ -363,20 +366,20 @@ class Forecaster(Generic[IntoDataFrameT]):
 
         if not hasattr(self, "backtest_"):
             self.backtest()
-        made = self._backtest_
+        backtest = self._backtest_
         cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-        naive = models.get(models.BASELINE).fit(made.panel, made.options)
-        frames = {made.model: self.backtest_}
-        frames.setdefault(models.BASELINE, naive.forecast(made.panel, cutoffs.min(), cutoffs.max()))
+        naive = models.get(models.BASELINE).fit(backtest.panel, backtest.options)
+        frames = {backtest.model: self.backtest_}
+        frames.setdefault(models.BASELINE, naive.forecast(backtest.panel, cutoffs.min(), cutoffs.max()))
         trained: dict[str, Any] = {}
-        if isinstance(made.fitted, CanDescribe):
-            trained[made.model] = made.fitted.describe(made.panel, made.first, made.last)
-        return Sources.of(frames, panel=made.panel, trained=trained)
+        if isinstance(backtest.fitted, CanDescribe):
+            trained[backtest.model] = backtest.fitted.describe(backtest.panel, backtest.first, backtest.last)
+        return Sources.of(frames, panel=backtest.panel, trained=trained)
 
     def explain(
         self, ids: str | int | Iterable[str | int], cutoff: Date | None = None, *, above: float = 0.01
     ) -> IntoDataFrameT:
-        """Which dates, and which earlier forecasts, the forecasts of some series rest on: attention weights by date."""
+        """Attention weights: the dates and the earlier forecasts that the forecasts of some series depend on."""
         self._fitted()
         if not isinstance(self.fitted_, CanExplain):
             raise ConfigError(f"{self._fitted_as_[0]} has no attention to explain; fit {models.DEFAULT}")
@@ -399,13 +402,13 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster[pl.DataFrame]":
-        """A trained run, and the data to forecast from."""
+        """A forecaster from a trained run and the data to forecast from."""
         from mqcast.forecaster_files import open_run
 
         return open_run(cls, path_of("folder", folder), panel)
 
     def save(self, path: str | Path) -> Path:
-        """Write all that `load` needs to a new folder: settings, weights and the fitted data; nothing in it is code."""
+        """Write settings, weights and the fitted data to a new folder, for `load`; it contains no code."""
         from mqcast.forecaster_files import save
 
         self._fitted()
@@ -413,12 +416,12 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     @classmethod
     def load(cls, path: str | Path) -> "Forecaster[Any]":
-        """The forecaster that `save` wrote."""
+        """Load a forecaster that `save` wrote."""
         from mqcast.forecaster_files import load
 
         return load(cls, path_of("path", path))
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _fitted(self) -> None:
         process.use()
@@ -426,7 +429,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             raise NotFittedError("this Forecaster has not been fitted; call fit(frame) first, or Forecaster.load(path)")
 
     def _panel(self, frame: Any, future: Any, static: Any, events: Any) -> tuple[Panel, FrameTypes]:
-        """What is to be forecast, read as the fitted frame was, and how the answer is to look."""
+        """The data to forecast, read like the fitted frame, and the types of the result."""
         self._fitted()
         if isinstance(frame, Panel):
             return frame, self.frame_types_
@@ -440,11 +443,11 @@ class Forecaster(Generic[IntoDataFrameT]):
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
     def _forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
-        """By what was fitted."""
+        """Forecasts of the fitted model."""
         return self.fitted_.forecast(panel, first, last)
 
     def _cutoffs(self, panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
-        """The dates asked for; left out: the last 3 horizons, up to the last cutoff with a target that was observed."""
+        """The given dates; default: the last 3 horizons, up to the last cutoff with an observed target."""
         dates = panel.axis.dates(np.array(panel.last_cutoffs(3 * horizon - 1))).to_list()
         start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
         if as_time(start, panel.axis) > as_time(end, panel.axis):

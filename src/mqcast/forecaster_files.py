@@ -1,4 +1,4 @@
-"""A forecaster on disk: its parameters, its model's files and the fitted data, under one manifest."""
+"""A forecaster on disk: its parameters, the files of its model and the fitted data, with one manifest."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def save(forecaster: "Forecaster[Any]", path: Path) -> Path:
 
 def _save(forecaster: "Forecaster[Any]", path: Path) -> None:
     if path.exists():
-        raise ArtifactError(f"{path} exists already; name a new folder")
+        raise ArtifactError(f"{path} already exists; give a new folder")
     if not isinstance(forecaster.fitted_, CanSave):
         raise ConfigError(f"model {forecaster.model!r} cannot be saved; give its class files() and load()")
     facts = {
@@ -43,7 +43,7 @@ def _save(forecaster: "Forecaster[Any]", path: Path) -> None:
         "dress": forecaster.frame_types_.facts(),
     }
     draft = path.with_name(f".{path.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(draft, ignore_errors=True)  # left by a process that was killed
     try:
         draft.mkdir()
         contents = forecaster.fitted_.files() | {FACTS: json.dumps(facts, indent=1, default=str).encode()}
@@ -56,13 +56,13 @@ def _save(forecaster: "Forecaster[Any]", path: Path) -> None:
         Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
         put_in_place(draft, path)
     except OSError as error:
-        raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; see to it and retry") from error
+        raise ArtifactError(f"cannot write to {path}: {error.strerror or error}; fix this and try again") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
-    """As the model was fitted, not as `set_params` may have changed them since."""
+    """The parameters of the fit, without later changes by `set_params`."""
     model, options = forecaster._fitted_as_
     return {
         "model": model,
@@ -77,11 +77,11 @@ def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
 
 def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
     if not (path / FACTS).exists():
-        raise ArtifactError(f"no forecaster at {path}: there is no {FACTS}; write one with save")
+        raise ArtifactError(f"there is no forecaster at {path}, because {FACTS} is missing; write one with save")
     files = ArtifactFolder(path, "restore it, or save the forecaster again")
     facts = files.read_json(FACTS)
     if facts.get("format") != FORMAT:
-        raise files.damaged(FACTS, "not a forecaster's facts")
+        raise files.damaged(FACTS, "it does not describe a forecaster")
     if facts.get("version") != FORMAT_VERSION:
         raise ArtifactError(
             f"{path / FACTS} has format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; fit it again"
@@ -90,22 +90,22 @@ def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
         files.read_verified(name)
     try:
         params = facts["params"]
-        made = kind(**params | {"quantiles": tuple(params["quantiles"])})
+        forecaster = kind(**params | {"quantiles": tuple(params["quantiles"])})
         frame_types = FrameTypes(**facts["dress"])
     except (ValueError, KeyError, TypeError) as error:
         raise files.damaged(FACTS, error) from None
-    model, options = made._model(), made._options()
+    model, options = forecaster._model(), forecaster._options()
     if not isinstance(model, CanLoad):
-        raise ConfigError(f"model {made.model!r} cannot be loaded; give its class load(folder, options)")
+        raise ConfigError(f"model {forecaster.model!r} cannot be loaded; give its class load(folder, options)")
     panel = Panel.open(path / PANEL)
     panel.require_verified()
-    made.schema = panel.schema
+    forecaster.schema = panel.schema
     fitted = model.load(path, options)
     if isinstance(fitted, FittedNetwork):
         check_layout(panel, fitted.run, path)
-    made.panel_, made.frame_types_, made.fitted_ = panel, frame_types, fitted
-    made._keep(options)
-    return made
+    forecaster.panel_, forecaster.frame_types_, forecaster.fitted_ = panel, frame_types, fitted
+    forecaster._keep(options)
+    return forecaster
 
 
 def open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
@@ -114,7 +114,7 @@ def open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Fore
 
     run = Run.open(folder)
     config = run.config
-    made = kind(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
-    made.panel_, made.frame_types_, made.fitted_ = panel, FrameTypes(), FittedNetwork(run)
-    made._keep(made._options())
-    return made
+    forecaster = kind(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
+    forecaster.panel_, forecaster.frame_types_, forecaster.fitted_ = panel, FrameTypes(), FittedNetwork(run)
+    forecaster._keep(forecaster._options())
+    return forecaster

@@ -1,13 +1,13 @@
-"""A run: the folder that training writes and forecasting reads. safetensors, JSON and TOML; nothing in it is code.
+"""A run: the folder that training writes and forecasting reads. It has safetensors, JSON and TOML, but no code.
 
 config.toml            all settings
-run.json               format, versions, the panel's signature and fingerprint, the micro-batch
-manifest.json          size and SHA-256 of every file but the checkpoints, which vouch for themselves
+run.json               format, versions, the panel's signature and fingerprint, size of the micro-batches
+manifest.json          size and SHA-256 of every file except checkpoints, which have their own digests
 schema.json            what the columns mean: roles, kinds, categories, frequency, holidays
 scaling.safetensors    the fitted transforms
-metrics.jsonl          one line a logged step, one an epoch; in the manifest once training is done
-checkpoints/           to go on from
-model.safetensors      the trained weights; there once training is done
+metrics.jsonl          one line per logged step and one per epoch; in the manifest once training is done
+checkpoints/           to resume from
+model.safetensors      the trained weights; written when training is done
 """
 
 import hashlib
@@ -39,7 +39,12 @@ from mqcast.settings import RunConfig, Settings
 from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 5
-FIXED = ("config.toml", "schema.json", "scaling.safetensors", "run.json")  # from the start on; the last makes it a run
+FIXED = (
+    "config.toml",
+    "schema.json",
+    "scaling.safetensors",
+    "run.json",
+)  # written at the start; the last one marks the folder as a run
 WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
 REMEDY = "restore it, or train again"
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
@@ -63,11 +68,11 @@ class Run:
         micro_batch: int,
         start_from: "Run | None" = None,
     ) -> "Run":
-        """A new run in a new or an empty folder; perhaps one that begins with another's weights."""
+        """A new run in a new or an empty folder; with `start_from`, training starts from the weights of that run."""
         if exists(folder):
-            raise ArtifactError(f"{folder} holds a run already; resume it, or name another folder")
-        if folder.is_file() or (folder.is_dir() and any(_is_strange(path) for path in folder.iterdir())):
-            raise ArtifactError(f"{folder} holds something that is not a run; name an empty or a new folder")
+            raise ArtifactError(f"{folder} already contains a run; resume it, or give another folder")
+        if folder.is_file() or (folder.is_dir() and any(_is_foreign(path) for path in folder.iterdir())):
+            raise ArtifactError(f"{folder} is neither empty nor a run; give an empty or a new folder")
         facts = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -98,14 +103,16 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """A run of which every file that its manifest lists is as it was written."""
+        """Open a run, after checking that every file in its manifest is as it was written."""
         folder = Path(folder)
         if not exists(folder):
-            raise ArtifactError(f"no run at {folder}: there is no run.json; train one with `mqcast fit`")
+            raise ArtifactError(
+                f"there is no run at {folder}, because run.json is missing; train one with `mqcast fit`"
+            )
         files = ArtifactFolder(folder, REMEDY)
         facts = files.read_json("run.json")
         if facts.get("format") != FORMAT:
-            raise files.damaged("run.json", "not a run's facts")
+            raise files.damaged("run.json", "it does not describe a run")
         if facts.get("version") != FORMAT_VERSION:
             raise ArtifactError(
                 f"{folder / 'run.json'} has run format {facts.get('version')!r}, this mqcast reads {FORMAT_VERSION}; "
@@ -124,7 +131,7 @@ class Run:
 
     @property
     def layout(self) -> Layout:
-        """What the columns of the panel that was trained on mean; frames to forecast from are read alike."""
+        """Roles, kinds and categories of the training panel's columns; frames to forecast from are read with them."""
         packed = self.files.read_verified("schema.json")
         try:
             layout = Layout.from_description(json.loads(packed))
@@ -140,7 +147,7 @@ class Run:
 
     @property
     def lower_bound(self) -> float:
-        """No forecast is below this: 0 if no target ever was."""
+        """No forecast is below this: 0 if no target was negative."""
         return 0.0 if self.facts.get("never_negative") else -np.inf
 
     @property
@@ -157,45 +164,50 @@ class Run:
 
     @property
     def weights_digest(self) -> str:
-        """Which weights were trained; runs that begin with them remember it."""
+        """A digest of the trained weights, which runs that start from them record."""
         return hashlib.sha256(self._trained_weights()).hexdigest()
 
     def check_start(self, config: RunConfig, panel: Panel) -> None:
-        """Raise unless a network with these settings, on this panel, can begin with this run's weights."""
-        unlike = [name for name in _unlike(self.config.model, config.model) if name != "dropout"]
-        unlike += ["horizon"] if self.config.window.horizon != config.window.horizon else []
-        if unlike:
+        """Raise unless a network with these settings, on this panel, can start from the weights of this run."""
+        changed = [name for name in _differences(self.config.model, config.model) if name != "dropout"]
+        changed += ["horizon"] if self.config.window.horizon != config.window.horizon else []
+        if changed:
             raise ConfigError(
-                f"the network of {self.folder} has another {', '.join(unlike)}, so that its weights do not fit; keep "
-                "its settings, or train from new weights"
+                f"the network of {self.folder} has another {', '.join(changed)}, so its weights do not fit; keep "
+                "its settings, or train without start_from"
             )
         self._check_layout(panel)
 
     def check_resumable(self, config: RunConfig, panel: Panel, start_from: "Run | None" = None) -> None:
-        """Raise unless this run would be the same with these settings, data and first weights."""
+        """Raise unless this run was started with the same settings, data and initial weights."""
         if self.facts["panel"] != panel.fingerprint:
-            raise ConfigError(f"{self.folder} was begun on other data; resume it with the same panel, or begin anew")
+            raise ConfigError(
+                f"{self.folder} was started with other data; resume it with the same panel, or train in a new folder"
+            )
         self.check_settings(config)
         if self.facts.get("start_from") != (start_from and start_from.weights_digest):
-            raise ConfigError(f"{self.folder} was begun from other weights; start from those, or begin anew")
+            raise ConfigError(
+                f"{self.folder} was started from other weights; start from those, or train in a new folder"
+            )
 
     def check_settings(self, config: RunConfig) -> None:
-        """Raise unless these are the run's settings, those aside that may change on the way."""
-        unlike = [name for name in _unlike(self.config, config) if name.split(".")[-1] not in MAY_CHANGE]
-        if unlike:
+        """Raise unless these are the run's settings, except for those that may change."""
+        changed = [name for name in _differences(self.config, config) if name.split(".")[-1] not in MAY_CHANGE]
+        if changed:
             raise ConfigError(
-                f"{self.folder} was begun with other settings ({', '.join(unlike)}); keep those, or begin anew"
+                f"{self.folder} was started with other settings ({', '.join(changed)}); keep those, or train in a new "
+                "folder"
             )
 
     def _check_layout(self, panel: Panel) -> None:
         if not can_be_read_as(panel, self.layout):
             raise ArtifactError(
                 f"the panel's columns, kinds or categories are not those that {self.folder} was trained on; pack it "
-                "with --like the training panel (from Python: like=)"
+                "with --like and the training panel (from Python: like=)"
             )
 
     def assembler(self, panel: Panel) -> Assembler:
-        """The fitted transforms, on a panel with the columns and categories of the one that was trained on."""
+        """The fitted transforms, applied to a panel with the columns and categories of the training panel."""
         self._check_layout(panel)
         packed = self.files.read_verified("scaling.safetensors")
         try:
@@ -207,7 +219,7 @@ class Run:
         return Assembler(read_as(panel, self.layout), self.config.window, *scalers)
 
     def new_network(self, start_from: "Run | None" = None) -> Network:
-        """With fresh weights, the same for the same seed, or another run's."""
+        """A network with initial weights, which depend on the seed alone, or with the weights of another run."""
         config, inputs = self.config, Inputs(**self.facts["inputs"])
         network = Network.seeded(config.model, inputs, config.window.horizon, config.train.seed)
         if start_from is not None:
@@ -215,49 +227,50 @@ class Run:
         return network
 
     def network(self) -> Network:
-        """With the trained weights."""
+        """The network with the trained weights."""
         packed = self._trained_weights()
         try:
             weights = safetensors.torch.load(packed)
             self._check_size(weights)
             network = self.new_network()
             network.load_state_dict(weights)
-            if strange := [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]:
-                raise ValueError(f"{strange[0]} is not finite")
+            if not_finite := [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]:
+                raise ValueError(f"{not_finite[0]} is not finite")
         except (SafetensorError, RuntimeError, ValueError, TypeError) as error:
             raise self.files.damaged(WEIGHTS, error) from None
         return network.eval()
 
     def _check_size(self, weights: dict[str, torch.Tensor]) -> None:
-        """Raise unless the settings ask for a network of about the size of its weights, before it is allocated."""
+        """Raise, before a network is allocated, unless the weights have the shapes that the settings require."""
         with torch.device("meta"):
             network = Network(self.config.model, Inputs(**self.facts["inputs"]), self.config.window.horizon)
         wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
         given = {name: tensor.shape for name, tensor in weights.items()}
         if wanted != given:
-            unlike = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
-            raise ValueError(f"{unlike[0]} is not of the shape that config.toml asks for")
+            wrong = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
+            raise ValueError(f"{wrong[0]} does not have the shape that config.toml requires")
 
     def _trained_weights(self) -> bytes:
         if not self.is_trained:
             raise ArtifactError(
-                f"{self.folder / WEIGHTS} is not there: training is not done; go on with `mqcast fit … --resume`"
+                f"{self.folder / WEIGHTS} does not exist, because training is not finished; continue it with "
+                "`mqcast fit … --resume`"
             )
         return self.files.read_verified(WEIGHTS)
 
     def final_files(self) -> dict[str, bytes]:
-        """The files of a trained run, for a copy of it: name and content."""
+        """The files of a trained run, by name and content, for a copy of it."""
         names = [*FIXED, WEIGHTS] + ([METRICS] if METRICS in self.files.manifest().files else [])
         return {name: self.files.read_verified(name) for name in names}
 
     def begin_training(self) -> None:
-        """The metrics are going to change: the manifest no longer vouches for them."""
+        """Remove the metrics from the manifest, since they are going to change."""
         before = self.files.manifest()
         if METRICS in before.files:
             add_files(self.files, {}, drop=(METRICS,))
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:
-        """Write the trained weights, and put them and the metrics, as they are now, into the manifest."""
+        """Write the trained weights, and add them and the current metrics to the manifest."""
         packed = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in weights.items()})
         final = {METRICS: self.metrics.read_bytes()} if self.metrics.is_file() else {}
         add_files(self.files, {WEIGHTS: packed}, vouch_for=final)
@@ -274,8 +287,8 @@ def exists(folder: Path) -> bool:
     return (folder / "run.json").exists()
 
 
-def _is_strange(path: Path) -> bool:
-    """Is this something that an interrupted start would not leave?"""
+def _is_foreign(path: Path) -> bool:
+    """Whether this is a file that an interrupted start of a run would not leave."""
     return path.name not in (MANIFEST, *FIXED) and not path.name.endswith(".part")
 
 
@@ -299,7 +312,7 @@ def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:
 
 
 def scalers_of(arrays: dict[str, np.ndarray], config: RunConfig) -> tuple[TargetScaler, NumberScaler, CategoryFilter]:
-    """The fitted transforms that `scaler_arrays` came from."""
+    """The fitted transforms from the arrays of `scaler_arrays`."""
     ids = texts(arrays["target.id_offsets"], arrays["target.id_bytes"])
     default = (float(value) for value in arrays["target.default"])
     target = TargetScaler(config.scaling, ids, arrays["target.loc"], arrays["target.scale"], *default)
@@ -311,13 +324,13 @@ def scalers_of(arrays: dict[str, np.ndarray], config: RunConfig) -> tuple[Target
     return target, number, CategoryFilter(lookup)
 
 
-def _unlike(one: Settings, other: Settings) -> list[str]:
-    """Names of the settings in which two of a kind differ."""
+def _differences(one: Settings, other: Settings) -> list[str]:
+    """Names of the settings that differ."""
     names = []
     for name in type(one).model_fields:
         mine, theirs = getattr(one, name), getattr(other, name)
         if isinstance(mine, Settings):
-            names += [f"{name}.{inner}" for inner in _unlike(mine, theirs)]
+            names += [f"{name}.{inner}" for inner in _differences(mine, theirs)]
         elif mine != theirs:
             names.append(name)
     return names

@@ -1,4 +1,4 @@
-"""What a trained run tells a report, in plain frames: learning curve, settings, attention, learned positions."""
+"""Details of a trained run for a report, as plain frames: learning curve, settings, attention, learned positions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,15 +22,15 @@ from mqcast.train.spans import training_spans
 
 NAIVE = "seasonal-naive"
 SEEN = (
-    "{} was trained on dates that are judged here: this shows how well it fits, not how well it forecasts. Train it up "
-    "to an earlier date (split.valid_until), or use a backtest."
+    "{} was trained on dates that are evaluated here: this shows how well it fits, not how well it forecasts. Train it "
+    "up to an earlier date (split.valid_until), or use a backtest."
 )
 
 
 def attention(
     run: Run, panel: Panel, ids: Sequence[Any], first: Any = None, last: Any = None, above: float = 0.0
 ) -> pl.DataFrame:
-    """Attention weights above a bound, of the cutoffs from `first` to `last`; none of series that are not forecast."""
+    """Attention weights above a bound, for the cutoffs from `first` to `last` and the series forecast from them."""
     plan = cutoff_plan(run, panel, first, last)
     assemble, network = run.assembler(panel).on_windows(plan.config), run.network()
     tables = []
@@ -49,7 +49,7 @@ def attention(
 
 
 def encodings(run: Run, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame | None:
-    """ds, channel, value: the learned code, shared by all series, of the dates around some cutoffs; None: none."""
+    """ds, channel, value: the learned position codes of the dates around some cutoffs; None if there are none."""
     network, plan = run.network(), cutoff_plan(run, panel, first, last)
     if not isinstance(network.position, LearnedPosition) or not len(network.position.convolutions):
         return None
@@ -72,7 +72,7 @@ def encodings(run: Run, panel: Panel, first: Any = None, last: Any = None) -> pl
 
 
 def trained(run: Run, panel: Panel, first: Any, last: Any) -> Trained:
-    """All that a report may say of a run, as it forecast from these cutoffs."""
+    """The details of a run for a report on its forecasts from these cutoffs."""
     config, network = run.config, run.network()
     facts = {
         "model": config.model.model,
@@ -97,32 +97,33 @@ def trained(run: Run, panel: Panel, first: Any, last: Any) -> Trained:
 def judged_runs(
     folders: Mapping[str, Path], panel: Panel
 ) -> tuple[dict[str, pl.DataFrame], dict[str, Trained], tuple[str, ...]]:
-    """Forecasts of each run from the cutoffs after its training, and of the same season of before; what runs tell of
-    themselves; and what to be wary of: a run that has seen all dates is judged on the last three horizons.
+    """Forecasts of each run from the cutoffs after its training, next to a seasonal naive forecast; details of the
+    runs; and notes of caution. A run that was trained on all dates is evaluated on the last three horizons.
     """
     runs = {name: Run.open(folder) for name, folder in folders.items()}
-    frames, told, notes, spans = {}, {}, [], []
+    frames, details, notes, spans = {}, {}, [], []
     for name, run in runs.items():
         first, last, seen = _cutoffs(run, panel)
         notes += [SEEN.format(name)] if seen else []
-        frames[name], told[name] = forecast_frame(run, panel, first=first, last=last), trained(run, panel, first, last)
+        frames[name] = forecast_frame(run, panel, first=first, last=last)
+        details[name] = trained(run, panel, first, last)
         spans.append((first, last))
     config = next(iter(runs.values())).config
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
     longest = max(run.config.window.horizon for run in runs.values())
     frames.setdefault(NAIVE, seasonal_naive(panel, longest, config.model.quantiles, first=first, last=last))
-    return frames, told, tuple(notes)
+    return frames, details, tuple(notes)
 
 
 def _cutoffs(run: Run, panel: Panel) -> tuple[Any, Any, bool]:
-    """First and last cutoff that have an observed target, and whether training saw targets after the first."""
+    """The first and last cutoff with an observed target, and whether training used targets after the first."""
     recent, last = panel.last_cutoffs(3 * run.config.window.horizon - 1)
     if run.facts["panel"] == panel.fingerprint:
         train, valid = training_spans(panel, run.config)
         until = (valid or train).until
     else:
-        said = run.config.split.valid_until
-        until = None if said is None else as_time(said, panel.axis)
+        date = run.config.split.valid_until
+        until = None if date is None else as_time(date, panel.axis)
     is_unseen = until is not None and until <= last
     first = until if until is not None and is_unseen else recent
     dates = panel.axis.dates(np.array([first, last])).to_list()

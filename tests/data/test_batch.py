@@ -199,7 +199,7 @@ def test_beyond_the_event_table_no_event_is_assumed_and_that_is_said_once():
     panel = Panel.from_frame(frame, SCHEMA, static, events.filter(pl.col("ds") <= frame["ds"].max()))
     config = CONFIG.replace(reach=30)
     plan, assemble = WindowPlan(panel, config), Assembler.fit(panel, config, ScalingConfig())
-    with pytest.warns(EventReachWarning, match=r"ends at 2024-02-14; no event is assumed up to") as caught:
+    with pytest.warns(EventReachWarning, match=r"ends at 2024-02-14; no events are assumed up to") as caught:
         _ = [assemble(plan.batch(0, step)) for step in range(plan.num_batches(0))]
     assert len(caught) == 1
 
@@ -249,7 +249,7 @@ def test_annotations_are_executed_in_the_test_run():
 def test_windows_longer_than_the_assembler_expects_are_refused():
     panel = build()
     assemble = Assembler.fit(panel, CONFIG.replace(num_fcts=4), ScalingConfig())
-    with pytest.raises(ConfigError, match="windows of more than 4 creation times"):
+    with pytest.raises(ConfigError, match="windows have more than 4 creation times"):
         assemble(WindowPlan(panel, CONFIG, shuffle=False).batch(0, 1))
 
 

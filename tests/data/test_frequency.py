@@ -58,7 +58,7 @@ def test_gaps_do_not_hide_the_frequency():
 
 
 def test_one_date_does_not_tell_a_frequency():
-    with pytest.raises(DataError, match="give it: Schema"):
+    with pytest.raises(DataError, match="give Schema"):
         Frequency.infer(np.array([DAY]))
 
 

@@ -87,7 +87,7 @@ def test_packing_again_replaces_the_panel_and_cleans_up(sales, tmp_path):
 def test_a_folder_of_something_else_is_not_touched(sales, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match="holds something that is not a panel"):
+    with pytest.raises(ArtifactError, match="is neither empty nor a panel"):
         pack(sales, tmp_path / "mine", WEEKLY)
     with pytest.raises(ArtifactError, match="is a file"):
         pack(sales, tmp_path / "mine" / "thesis.txt", WEEKLY)

@@ -172,7 +172,7 @@ def test_what_was_made_of_zeros_is_told_with_the_way_to_change_it():
     panel = panel_of(late=[0.0] * 5 + [100.0, 0.0, 90.0, 110.0], slow=[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 0.0, 3.0])
     said = zeros_told_apart(panel, TOLD_APART)
     assert "5 of series that had not sold yet" in said
-    assert "of 6 others, 1 that" in said
+    assert "of 6 others, 1 among" in said
     assert 'scaling.zeros = "demand"' in said
     assert zeros_told_apart(panel, TOLD_APART.replace(zeros="demand")) == ""
     assert zeros_told_apart(panel_of(a=[3.0, 4.0]), TOLD_APART) == ""

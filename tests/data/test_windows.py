@@ -173,9 +173,9 @@ def test_what_is_no_date_is_refused():
     for value in ("yesterday", None, "NaT", object(), 20240107, np.datetime64("NaT"), pd.NaT):
         with pytest.raises(ConfigError, match="is not a date"):
             as_time(value, TimeAxis(Frequency.parse("D")))
-    with pytest.raises(ConfigError, match="leave the zone out"):
+    with pytest.raises(ConfigError, match="leave out the time zone"):
         as_time(pd.Timestamp("2024-07-01", tz="UTC"), TimeAxis(Frequency.parse("D")))
-    with pytest.raises(ConfigError, match="leave the zone out"):
+    with pytest.raises(ConfigError, match="leave out the time zone"):
         as_time("2024-07-01T00:00:00+02:00", TimeAxis(Frequency.parse("D")))
 
 

@@ -100,7 +100,7 @@ def test_every_way_of_naming_a_level_is_understood(names, expected):
 def test_a_frame_with_two_models_asks_which_one():
     given = cross_validation(names=("NHITS-median", "NHITS-hi-80", "TFT", "TFT-small"))
     with pytest.raises(
-        errors.SchemaError, match="several models, 'NHITS', 'TFT', 'TFT-small'; say which: model='NHITS'"
+        errors.SchemaError, match="several models, 'NHITS', 'TFT', 'TFT-small'; choose one, such as model='NHITS'"
     ):
         from_neuralforecast(given)
     assert levels(from_neuralforecast(given, "NHITS")) == ["q0.5", "q0.9"]
@@ -132,7 +132,7 @@ def test_a_predict_frame_takes_its_cutoff_as_a_date(cutoff):
 
 def test_a_predict_frame_without_a_cutoff_says_what_to_do():
     with pytest.raises(
-        errors.MissingColumnError, match=r"no cutoff column 'cutoff'.*what predict gave.*cutoff='2024-01-07'"
+        errors.MissingColumnError, match=r"no cutoff column 'cutoff'.*the result of predict.*cutoff='2024-01-07'"
     ):
         from_neuralforecast(cross_validation().drop(columns="cutoff"))
 
@@ -194,7 +194,7 @@ def test_a_thinned_out_frame_needs_its_frequency():
     given = cross_validation(pd.date_range("2024-01-01", periods=40, freq="D"), h=3)
     thin = given[(given["cutoff"].dt.day_of_week == 0) & (given["ds"] - given["cutoff"] == pd.Timedelta(days=3))]
     assert set(from_neuralforecast(thin, freq="D")["horizon"]) == {3}
-    with pytest.raises(errors.OffGridError, match=r"no whole number of steps \(W-THU\)"):
+    with pytest.raises(errors.OffGridError, match=r"not a whole number of steps \(W-THU\)"):
         from_neuralforecast(thin, freq="W")
 
 
@@ -228,7 +228,7 @@ def test_a_date_not_after_its_cutoff_is_refused():
 
 def test_two_rows_of_one_forecast_are_refused():
     given = cross_validation()
-    with pytest.raises(errors.DuplicateRowsError, match=r"series 'a', at 2023-01-15.*two forecasts of one date"):
+    with pytest.raises(errors.DuplicateRowsError, match=r"series 'a', at 2023-01-15.*two forecasts of the same date"):
         from_neuralforecast(pd.concat([given, given.head(1)]))
 
 
@@ -289,7 +289,7 @@ def test_several_windows_are_several_cutoffs():
         from_autogluon(list(windows.values()), cutoff="2023-01-08")
     with pytest.raises(errors.ConfigError, match="'Naive' is not a date"):
         from_autogluon({"Naive": windows[SUNDAYS[0]]})
-    with pytest.raises(errors.SchemaError, match="differ in their quantile levels"):
+    with pytest.raises(errors.SchemaError, match="have different quantile levels"):
         from_autogluon([windows[SUNDAYS[0]], autogluon(SUNDAYS[2:5], names=("mean", "0.9"))])
 
 
@@ -300,7 +300,7 @@ def test_a_mean_stands_in_for_a_median_that_is_not_there():
 
 def test_one_date_asks_for_the_frequency():
     given = autogluon(SUNDAYS[3:4])
-    with pytest.raises(errors.DataError, match="one date a series does not tell the step; say freq="):
+    with pytest.raises(errors.DataError, match="one date per series does not show the frequency; give freq="):
         from_autogluon(given)
     assert set(from_autogluon(given, freq="W")["cutoff"]) == {SUNDAYS[2]}
     assert set(from_autogluon(given, freq="W", cutoff="2022-12-25")["horizon"]) == {5}
@@ -395,7 +395,7 @@ def test_darts_windows_of_one_series_are_named_by_id_covariate_or_component():
 
 
 def test_darts_series_without_names_ask_for_them():
-    with pytest.raises(errors.ConfigError, match="two series are named 'y'; name them with ids="):
+    with pytest.raises(errors.ConfigError, match="two series are named 'y'; give different names with ids="):
         from_darts([[darts(1)], [darts(2)]])
     with pytest.raises(errors.ConfigError, match="1 ids for 2 series"):
         from_darts([[darts(1)], [darts(2)]], ids=["a"])

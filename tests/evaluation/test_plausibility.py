@@ -211,7 +211,7 @@ def test_a_series_that_always_sells_is_not_forecast_to_sell_nothing():
     nothing = frame.with_columns(
         pl.when(pl.col("unique_id") == "item 1").then(0.0).otherwise(pl.col("^q.*$")).name.keep()
     )
-    with pytest.warns(ImplausibleForecastWarning, match="1 series that sold at every date .* nothing: 'item 1'"):
+    with pytest.warns(ImplausibleForecastWarning, match="1 series that sold on every date .* nothing: 'item 1'"):
         evaluate(nothing, actuals)
     assert implausible(nothing, actuals).all_zero["unique_id"].to_list() == ["item 1"]
     with no_warning():

@@ -116,6 +116,6 @@ def test_the_trade_off_is_of_the_same_rows():
     with pytest.raises(DataError, match="do not forecast the same"):
         trade_off({"a": frame, "b": frame.filter(pl.col("unique_id") != "item 1")}, actuals)
     for wrong in ({}, frame):
-        with pytest.raises(ConfigError, match="several forecasts by name"):
+        with pytest.raises(ConfigError, match="trade_off compares several forecasts"):
             trade_off(wrong, actuals)
     assert ensemble(frame.lazy(), over=2).equals(ensemble(frame, over=2))

@@ -143,7 +143,7 @@ def test_shards_are_merged_as_they_appear_in_their_order(run, tmp_path, monkeypa
             predict._write_shard(files[i], parts[i], predict.Limited())
             merger.take()
         assert merger.num_taken == 2, "the third is not there yet"
-        with pytest.raises(ArtifactError, match=r"2\.arrow is missing; let all processes write to one file system"):
+        with pytest.raises(ArtifactError, match=r"2\.arrow is missing; make all processes write to the same file"):
             merger.finish()
         predict._write_shard(files[2], parts[2], predict.Limited())
         merger.finish()

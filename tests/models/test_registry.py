@@ -94,12 +94,12 @@ def test_a_class_of_ones_own_sees_no_target_after_the_cutoff_of_a_backtest(last_
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda frame: frame.drop("q0.9"), "has no column q0.9"),
+        (lambda frame: frame.drop("q0.9"), "returns no column q0.9"),
         (lambda frame: frame.with_columns(pl.lit(np.nan).alias("q0.5")), "is not finite"),
         (lambda frame: frame.with_columns((pl.col("q0.5") - 1).alias("q0.9")), "quantiles that cross"),
-        (lambda frame: pl.concat([frame, frame]), "twice"),
+        (lambda frame: pl.concat([frame, frame]), "more than one row for the same series"),
         (lambda frame: frame.with_columns(horizon=pl.col("horizon") + HORIZON), "horizons outside 1 to 4"),
-        (lambda frame: 3, "give a frame"),
+        (lambda frame: 3, "return a frame"),
     ],
 )
 def test_what_a_class_of_ones_own_gives_is_checked(last_value, wrong, message, monkeypatch):
@@ -116,9 +116,9 @@ def test_a_class_that_cannot_be_saved_says_what_it_lacks(last_value, monkeypatch
 
 
 def test_names_are_given_once_and_to_models_only(last_value):
-    with pytest.raises(ConfigError, match="there is a model 'last-value' already"):
+    with pytest.raises(ConfigError, match="there is already a model 'last-value'"):
         models.register("last-value")(LastValue)
-    with pytest.raises(ConfigError, match="there is a model 'mqt' already"):
+    with pytest.raises(ConfigError, match="there is already a model 'mqt'"):
         models.register("mqt")
     with pytest.raises(ConfigError, match="cannot be the name"):
         models.register("mean_of(mqt)")
@@ -133,7 +133,7 @@ def test_names_are_given_once_and_to_models_only(last_value):
         (7, "model is 7"),
         ("mean_of(mqt)", "has 1 members"),
         ("mean_of(mqt, nobody)", "model is 'nobody'"),
-        ("sum_of(mqt, 2)", "members are combined by mean_of"),
+        ("sum_of(mqt, 2)", "combine models by mean_of"),
     ],
 )
 def test_an_unknown_model_is_told_with_those_there_are(name, message):

@@ -71,7 +71,7 @@ def test_equal_quantiles_do_not_cross():
 )
 def test_impossible_levels_are_refused(levels):
     with pytest.raises(
-        ConfigError, match=r"ModelConfig\.quantiles.*(between 0 and 1.*in rising order|a finite number)"
+        ConfigError, match=r"ModelConfig\.quantiles.*(between 0 and 1.*in strictly increasing order|a finite number)"
     ):
         ModelConfig(quantiles=levels)
 

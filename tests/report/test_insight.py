@@ -73,7 +73,7 @@ def test_a_run_is_judged_on_what_it_has_not_seen_and_else_it_is_said(made, tmp_p
     assert sorted(set(frames["honest"]["cutoff"])) == weeks()[43:51]
     assert list(told) == ["honest"]
     frames, _, notes = judged_runs({"all": made.run_.folder}, panel())
-    assert "all was trained on dates that are judged here" in notes[0]
+    assert "all was trained on dates that are evaluated here" in notes[0]
     assert frames["all"]["cutoff"].n_unique() == 3 * HORIZON - 1
 
 

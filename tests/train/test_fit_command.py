@@ -99,7 +99,7 @@ def test_ctrl_c_saves_and_the_same_command_with_resume_goes_on(place, signals):
 
 def test_what_is_wrong_is_said_in_one_line(place, monkeypatch, capsys):
     cases = {
-        ("fit", "panel", "x", "--processes", "1"): "how many steps ahead? give --horizon",
+        ("fit", "panel", "x", "--processes", "1"): "the number of steps ahead is missing; give --horizon",
         ("fit", "panel", "x", "--config", "nowhere.toml"): "no settings file at nowhere.toml",
         ("fit", "panel", "x", "--config", "run.toml", "--set", "rate=1"): "write it as table.setting=value",
         ("fit", "panel", "x", "--config", "run.toml", "--set", "train.rate=1"): "TrainConfig has no setting 'rate'\n",

@@ -23,7 +23,7 @@ from mqcast.settings import SplitConfig, TrainConfig
 from mqcast.train import memory
 from mqcast.train.distributed import Ranks
 from mqcast.train.loop import Training, fit
-from mqcast.train.memory import PASSING, kept_bytes, pick_micro_batch
+from mqcast.train.memory import PEAK, kept_bytes, pick_micro_batch
 from mqcast.train.optimiser import learning_rate
 from mqcast.train.records import Message, Step, read_metrics
 from mqcast.train.spans import training_spans
@@ -235,7 +235,7 @@ def test_a_run_that_ran_out_of_time_goes_on_with_more_of_it_to_the_same_weights(
     assert short.is_trained
     messages = []
     fit(sample_panel(), config(max_minutes=1e-9), tmp_path / "short", resume=True, listeners=(messages.append,))
-    assert any("done already" in m.text for m in messages if isinstance(m, Message))
+    assert any("already done" in m.text for m in messages if isinstance(m, Message))
     assert digest(fit(sample_panel(), config(max_minutes=60.0), tmp_path / "short", resume=True)) == digest(whole)
 
 
@@ -264,7 +264,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(tmp_path):
         messages = []
         resumed = fit(sample_panel(), CONFIG, run.run.folder, resume=True, listeners=(messages.append,))
         assert digest(resumed) == digest(whole)
-        assert any("going on from step" in m.text for m in messages if isinstance(m, Message))
+        assert any("resuming from step" in m.text for m in messages if isinstance(m, Message))
         lines = [
             [{k: v for k, v in line.items() if k != "seconds"} for line in read_metrics(r.metrics)]
             for r in (whole, resumed)
@@ -295,7 +295,7 @@ def test_signals_save_say_how_to_go_on_and_are_restored(tmp_path):
         assert caught.value.signal == number
         assert list((folder / "checkpoints").glob("*.json"))
         assert not (folder / "model.safetensors").exists()
-        with pytest.raises(ArtifactError, match="not done"):
+        with pytest.raises(ArtifactError, match="not finished"):
             Run.open(folder).network()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
@@ -320,13 +320,13 @@ def test_training_works_in_a_thread_where_signals_cannot_be_heard(tmp_path):
 
 def test_a_run_is_resumed_only_with_its_own_settings_and_data(tmp_path):
     fit(sample_panel(), config(max_steps=2), tmp_path / "run")
-    with pytest.raises(ArtifactError, match="holds a run already; resume it"):
+    with pytest.raises(ArtifactError, match="already contains a run; resume it"):
         fit(sample_panel(), config(max_steps=2), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"other settings \(train.learning_rate, train.max_steps\)"):
         fit(sample_panel(), config(max_steps=3, learning_rate=1e-4), tmp_path / "run", resume=True)
     world = sample_world()
     other = Panel.from_frame(world.frame.with_columns(y=world.frame["y"] + 1), world.schema, world.static, world.events)
-    with pytest.raises(ConfigError, match="begun on other data"):
+    with pytest.raises(ConfigError, match="started with other data"):
         fit(other, config(max_steps=2), tmp_path / "run", resume=True)
     assert fit(sample_panel(), config(max_steps=2, max_minutes=5.0), tmp_path / "run", resume=True).is_trained
 
@@ -339,7 +339,7 @@ def test_a_start_that_was_cut_off_is_begun_anew(tmp_path):
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("the only copy")
-    with pytest.raises(ArtifactError, match="not a run"):
+    with pytest.raises(ArtifactError, match="neither empty nor a run"):
         fit(sample_panel(), CONFIG, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -387,7 +387,7 @@ def test_micro_batches_follow_the_memory_allowed(tmp_path):
     assert 1.2 * a < b < 2.3 * a
     assert pick_micro_batch(network, one, 64, TRAIN) == 16
     assert pick_micro_batch(network, one, 16, TRAIN) == 8
-    tight = TRAIN.replace(memory_gib=5 * PASSING * a / 2**30)
+    tight = TRAIN.replace(memory_gib=5 * PEAK * a / 2**30)
     assert pick_micro_batch(network, one, 64, tight) == 4
     assert pick_micro_batch(network, one, 3, TRAIN) == 2
     with pytest.raises(ConfigError, match="a step of one window takes about"):
@@ -417,7 +417,7 @@ def test_spans_are_told_from_the_end_unless_they_are_set():
     only_valid = SplitConfig(valid_until="2019-10-06")
     train, _ = training_spans(panel, CONFIG.replace(split=only_valid))
     assert str(np.datetime64(train.until, "us"))[:10] == "2019-09-08"
-    with pytest.raises(ConfigError, match="not an order"):
+    with pytest.raises(ConfigError, match="both must be inside the panel, in this order"):
         training_spans(panel, CONFIG.replace(split=SplitConfig(train_until="2019-10-06", valid_until="2019-09-01")))
     with pytest.raises(ConfigError, match="early stopping needs a validation span"):
         training_spans(panel, CONFIG.replace(split=SplitConfig(train_until="2019-10-06", valid_until="2019-10-06")))
@@ -444,7 +444,7 @@ def test_a_damaged_run_says_what_is_wrong(tmp_path):
     run = fit(panel, config(max_steps=1), tmp_path / "run")
     world = sample_world()
     other = Panel.from_frame(world.frame, world.schema.replace(known=()), world.static, world.events)
-    with pytest.raises(ArtifactError, match="pack it with --like the training panel"):
+    with pytest.raises(ArtifactError, match="pack it with --like and the training panel"):
         run.assembler(other)
     (run.folder / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ArtifactError, match=r"model.safetensors is missing or damaged"):
@@ -466,7 +466,7 @@ def test_an_unusable_device_is_an_error(tmp_path):
 
 def test_a_switch_that_is_gone_is_read_where_it_was_off_and_refused_where_it_was_on():
     assert TrainConfig(compile=False) == TrainConfig()
-    with pytest.raises(ConfigError, match=r"train\.compile is gone"):
+    with pytest.raises(ConfigError, match=r"train\.compile was removed"):
         TrainConfig(compile=True)
 
 
@@ -474,6 +474,6 @@ def test_a_switch_that_is_gone_is_read_where_it_was_off_and_refused_where_it_was
 def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, model, monkeypatch):
     monkeypatch.setattr(memory, "_memory", lambda: 2.0**34)
     wide = CONFIG.replace(model=MODEL.replace(model=model, hidden_dim=16_384))
-    with pytest.raises(ConfigError, match=r"parameters, for which training keeps [\d,]+ GiB"):
+    with pytest.raises(ConfigError, match=r"parameters, for which training needs [\d,]+ GiB"):
         fit(sample_panel(), wide, tmp_path / "run")
     assert not (tmp_path / "run").exists()

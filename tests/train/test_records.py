@@ -86,9 +86,9 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path):
 
 def test_log_lines_are_messages_and_one_an_epoch(caplog):
     caplog.set_level(logging.INFO, logger="mqcast.train")
-    for record in (Begin(0, 9), Message("going on from step 4"), step(1), EPOCH):
+    for record in (Begin(0, 9), Message("resuming from step 4"), step(1), EPOCH):
         LogLines()(record)
-    assert caplog.messages == ["going on from step 4", summary(EPOCH)]
+    assert caplog.messages == ["resuming from step 4", summary(EPOCH)]
     assert summary(EPOCH) == (
         "epoch 1: loss 0.5000, validation 0.2500, P50 0.1234, P90 0.0567 (best), 2,000 trajectories/s"
     )

@@ -244,7 +244,7 @@ def test_what_a_trial_killed_at_birth_left_is_cleared(tmp_path):
 
 def test_a_search_without_validation_is_refused(tmp_path):
     config = CONFIG.replace(train=TrainConfig(patience=None))
-    with pytest.raises(ConfigError, match=r"nothing is validated; set train.patience"):
+    with pytest.raises(ConfigError, match=r"there is no validation span; set train.patience"):
         run_search(tmp_path, config=config)
     assert list(tmp_path.iterdir()) == []
 
@@ -268,9 +268,9 @@ def test_an_impossible_choice_is_refused_before_anything_is_trained(tmp_path):
         ({"model.hidden_dim": []}, "a list of choices"),
         ({"model.hidden_dim": [32, 32]}, "each once"),
         ({"model.hidden_dim": {"low": 8, "high": 64}}, "method = 'optuna'"),
-        ({"model.dropout": {"low": 0.5, "high": 0.1}}, "a range rises"),
+        ({"model.dropout": {"low": 0.5, "high": 0.1}}, "low must be less than high"),
         ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, "above 0"),
-        ({}, "name settings"),
+        ({}, "give settings"),
     ],
 )
 def test_an_impossible_space_is_refused_by_name(space, says):
@@ -440,7 +440,7 @@ def test_curve_from_the_command_line(done, tmp_path):
 def test_a_curve_of_something_that_is_no_run_is_refused(tmp_path):
     refused = command("curve", tmp_path, "--out", tmp_path / "none.html")
     assert isinstance(refused.exception, ArtifactError)
-    assert "name the folder of a run" in str(refused.exception)
+    assert "give the folder of a run" in str(refused.exception)
     assert not (tmp_path / "none.html").exists()
 
 

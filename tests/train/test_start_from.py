@@ -52,7 +52,7 @@ def test_resumed_it_goes_on_to_the_same_weights_and_refuses_other_beginnings(bef
     whole = fit(sample_panel(), config(seed=4, max_steps=3), tmp_path / "whole", start_from=before)
     folder = tmp_path / "cut"
     fit(sample_panel(), config(seed=4, max_steps=3, max_minutes=1e-6), folder, start_from=before)
-    with pytest.raises(ConfigError, match="begun from other weights"):
+    with pytest.raises(ConfigError, match="started from other weights"):
         fit(sample_panel(), config(seed=4, max_steps=3), folder, resume=True)
     assert digest(fit(sample_panel(), config(seed=4, max_steps=3), folder, resume=True, start_from=before)) == digest(
         whole
@@ -69,6 +69,6 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(before, 
     fewer = world.frame.filter(pl.col("unique_id") != world.frame["unique_id"][0])
     other = Panel.from_frame(fewer, world.schema, world.static, world.events)
     if other.layout.signature != sample_panel().layout.signature:
-        with pytest.raises(ArtifactError, match="--like the training panel"):
+        with pytest.raises(ArtifactError, match="--like and the training panel"):
             fit(other, CONFIG, tmp_path / "run", start_from=before)
     assert not (tmp_path / "run").exists()

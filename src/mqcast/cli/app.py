@@ -1,4 +1,4 @@
-"""The command line's frame: the app, options that commands share, how they speak, and how they end."""
+"""The skeleton of the command line: the app, the options that commands share, output, errors and exit codes."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ from mqcast.version import __version__
 
 
 class _StoppedError(Exception):
-    """Training was asked to stop; typer would take a KeyboardInterrupt for one that has nothing to say."""
+    """Training was asked to stop. Typer would turn a bare KeyboardInterrupt into an exit without a message."""
 
 
 class _Commands(TyperGroup):
@@ -53,32 +53,30 @@ console = Console()
 
 @dataclass
 class _Program:
-    """The command line that runs: its commands, and the module that `python -m` starts it by."""
+    """The running command line: its commands, and the module that `python -m` starts."""
 
     commands: typer.Typer
     module: str
 
 
 _program = _Program(app, "mqcast")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Columns = Annotated[list[str] | None, typer.Option(help="Column; repeat for more.")]
-
-
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for use in scripts.")]
 Packed = Annotated[Path, typer.Argument(help="A packed panel.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat for more.")
+    list[str] | None,
+    typer.Option("--set", help="A setting, such as train.learning_rate=0.003; repeat the option for more."),
 ]
 Processes = Annotated[
-    int | None, typer.Option(min=1, help="How many work together here; left out: one a core, or one a GPU.")
+    int | None, typer.Option(min=1, help="Number of processes on this machine; left out: one per core, or one per GPU.")
 ]
-Config = Annotated[Path | None, typer.Option(help="TOML file with tables \\[window], \\[model], \\[train] …")]
-Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon of the settings.")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with the tables \\[window], \\[model], \\[train] …")]
+Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon from the settings.")]
 MODELS = f"{', '.join(names())}, or a mean such as mean_of(mqt, 3)."
 Model = Annotated[str | None, typer.Option(help=f"{MODELS} Left out: {DEFAULT}.")]
 Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(__version__)
         raise typer.Exit
@@ -88,10 +86,10 @@ def _tell_version(wanted: bool) -> None:
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass  # debug is read by `main`, which has to know it when parsing itself fails
+    pass  # `main` reads debug from the arguments, because it needs it even when parsing fails
 
 
 @app.command()
@@ -102,36 +100,38 @@ def version() -> None:
 
 @app.command("reproduce", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def reproduce_command() -> None:
-    """The experiments stand in the laboratory, beside the package."""
+    """The experiments are in the repository, not in the package."""
     raise ConfigError("the experiments are not part of the package: in a clone of mqcast, run `python -m lab --help`")
 
 
 def said_layers(config: Path | None, changes: list[str] | None) -> tuple[Layer, ...]:
-    """What a settings file says, and what the command line sets."""
+    """The settings of a file and those of the command line, as layers."""
     return (*user_layers(config), assigned(changes or []))
 
 
-def asked_of(layers: tuple[Layer, ...], name: str, default: Any = None) -> Any:
-    """The last value that a user's layers have for a setting."""
+def setting_of(layers: tuple[Layer, ...], name: str, default: Any = None) -> Any:
+    """The value of a setting in the user's layers; the last layer that has it counts."""
     return {one: value for layer in layers for one, value in layer.items()}.get(name, default)
 
 
 def train_options(layers: tuple[Layer, ...], horizon: int | None, **options: Any) -> TrainOptions:
-    """What is asked of a model; horizon, quantiles and seed may stand in the settings."""
-    wanted = asked_of(layers, "window.horizon") if horizon is None else horizon
+    """The options of a fit; horizon, quantiles and seed may come from the settings."""
+    wanted = setting_of(layers, "window.horizon") if horizon is None else horizon
     if wanted is None:
-        raise ConfigError("how many steps ahead? give --horizon, or window.horizon in a settings file (--config)")
+        raise ConfigError(
+            "the number of steps ahead is missing; give --horizon, or window.horizon in a settings file (--config)"
+        )
     return TrainOptions(
         horizon=whole_number("horizon", wanted, 1, MOST_PERIODS),
-        quantiles=levels_of("quantiles", asked_of(layers, "model.quantiles", (0.5, 0.9))),
-        seed=whole_number("seed", asked_of(layers, "train.seed", 0), 0, LARGEST_SEED),
+        quantiles=levels_of("quantiles", setting_of(layers, "model.quantiles", (0.5, 0.9))),
+        seed=whole_number("seed", setting_of(layers, "train.seed", 0), 0, LARGEST_SEED),
         layers=layers,
         **options,
     )
 
 
 def in_processes(wanted: int | None, device: str, most: int) -> None:
-    """Become several processes, unless this is one of them or one is enough; those that work look for less garbage."""
+    """Start several processes, unless this is already one of them or one is enough."""
     if is_worker():
         leave_with_parent()
         gc.freeze()
@@ -145,13 +145,13 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        sys.exit(run_processes(num, _program.module, sys.argv[1:], _tell_error))
-    gc.freeze()  # Python looks for garbage among what is made from now on, not among all that was imported before
+        sys.exit(run_processes(num, _program.module, sys.argv[1:], _print_error))
+    gc.freeze()  # the garbage collector then skips everything that was imported before
 
 
 @contextmanager
 def listening(quiet: bool, mlflow: RunConfig | None = None, name: str = "") -> Iterator[tuple[Any, ...]]:
-    """Who hears of the training: a bar in a terminal, else a line an epoch; MLflow, with the settings, if asked for."""
+    """Listeners of a training: a progress bar in a terminal, otherwise one line per epoch; MLflow on request."""
     from mqcast.train.records import LogLines, MlflowTracker, ProgressBar
 
     listeners: list[Any] = []
@@ -187,7 +187,7 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 
 
 def main(commands: typer.Typer = app, module: str = "mqcast") -> None:
-    """Run a command line; an error of ours is one line and exit code 2. Of several processes' errors one is told."""
+    """Run a command line. An MqcastError is printed as one line, by one process only, and ends with exit code 2."""
     keep_pages()
     _program.commands, _program.module = commands, module
     try:
@@ -196,7 +196,7 @@ def main(commands: typer.Typer = app, module: str = "mqcast") -> None:
         if is_worker() and isinstance(leave.code, int | None):
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(leave.code or 0)  # gloo's threads may still hold what Python would now take down
+            os._exit(leave.code or 0)  # gloo's threads may still use what the interpreter would now destroy
         raise
 
 
@@ -210,7 +210,7 @@ def _main() -> None:
         if "--debug" in sys.argv:
             raise error
         if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
-            _tell_error(str(error))
+            _print_error(str(error))
         sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -218,13 +218,13 @@ def _main() -> None:
         warnings.showwarning = before
 
 
-def _tell_error(text: str) -> None:
+def _print_error(text: str) -> None:
     text = _escaped(_with_options(text))
     Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
-    """Of ours one line, as of an error; where in the code it was said helps nobody."""
+    """Print warnings of mqcast as one line, like errors, without their place in the code."""
     if issubclass(category, MqcastWarning):
         text = f"[yellow]warning:[/yellow] {_escaped(_with_options(str(message)))}"
         Console(stderr=True).print(text, highlight=False, soft_wrap=True)
@@ -233,7 +233,7 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
 
 
 def _with_options(text: str) -> str:
-    """What the command has as options, said as such: --missing drop for missing='drop'."""
+    """Rewrite arguments that are options of the command: missing='drop' becomes --missing drop."""
     commands = typer.main.get_command(_program.commands).commands  # type: ignore[attr-defined]
     command = next((commands[word] for word in sys.argv[1:] if word in commands), None)
     names = {} if command is None else {option.name: option.opts[0] for option in command.params}

@@ -1,4 +1,4 @@
-"""The command that checks a trained run on the user's own data."""
+"""The command that checks a trained run on your own data."""
 
 import json
 from pathlib import Path
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def check_command(
     run: Annotated[Path, typer.Argument(help="A trained run, or a folder that Forecaster.save wrote.")],
     panel: Annotated[
-        Path | None, typer.Option(help="A packed panel; left out: the one that was saved with it.")
+        Path | None, typer.Option(help="A packed panel; left out: the one saved with the forecaster.")
     ] = None,
-    series: Annotated[int, typer.Option(min=2, help="How many of the panel's series are looked at, at most.")] = 50,
+    series: Annotated[int, typer.Option(min=2, help="Check at most this many of the panel's series.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Put a run through the battery on your own data, without training: what holds, and what does not.
+    """Run the battery of checks on a trained run and your own data, without training.
 
     No forecast may depend on later rows, on other series or on the rows' order; quantiles do not cross; sizes are sane;
-    files are whole. Ends with code 1 if a check fails.
+    files are intact. Ends with code 1 if a check fails.
 
     Example: [bold]mqcast check runs/first --panel panel[/bold]
     """
@@ -51,7 +51,7 @@ def check_command(
 
 
 def _results(run: Path, panel: Path | None, most: int) -> "tuple[CheckResults, int, int]":
-    """What was found, of how many series, and how many there are; a run that cannot be opened fails one check."""
+    """The results, the number of series checked, and of all series. A run that cannot be opened fails one check."""
     from mqcast.checks import CheckResult, CheckResults, check_forecaster, what_is_on_disk_is_whole
 
     try:
@@ -59,20 +59,20 @@ def _results(run: Path, panel: Path | None, most: int) -> "tuple[CheckResults, i
     except ArtifactError as error:
         if not any((run / name).exists() for name in ("run.json", "forecaster.json")):
             raise
-        whole = what_is_on_disk_is_whole
-        return CheckResults(str(run), [CheckResult(whole.name, whole.promise, "failed", str(error), 0.0)]), 0, 0
+        intact = what_is_on_disk_is_whole
+        return CheckResults(str(run), [CheckResult(intact.name, intact.promise, "failed", str(error), 0.0)]), 0, 0
     return check_forecaster(forecaster), forecaster.panel_.num_series, num_all
 
 
 def _opened(folder: Path, given: Path | None, most: int) -> "tuple[Forecaster, int]":
-    """The run with some of the panel's series, spread over all of it, and how many there are."""
+    """The run with a sample of series spread evenly over the panel, and the number of all series."""
     from mqcast.forecaster import Forecaster
 
     own = (folder / "forecaster.json").exists()
     if own and given is None:
         forecaster = Forecaster.load(folder)
     elif given is None:
-        raise ConfigError(f"{folder} is a run without data of its own; give a packed panel: --panel")
+        raise ConfigError(f"the run {folder} was saved without data; give a packed panel with --panel")
     else:
         panel = Panel.open(given)
         panel.verify()

@@ -9,7 +9,7 @@ import polars as pl
 import typer
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, Columns, app, console, progress, tell
+from mqcast.cli.app import AsJson, app, console, progress, tell
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -23,12 +23,12 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
     items: Annotated[int, typer.Option(help="How many items to simulate.", min=2)] = 400,
     steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 600,
-    seed: Annotated[int, typer.Option(help="Another seed, another world.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a retailer, train MQTransformer and MQ-CNN, judge every creation time, and write a report.
+    """Simulate a retailer, train MQTransformer and MQ-CNN, evaluate every creation time, and write a report.
 
-    Interrupted, the same command goes on where it was.
+    After an interruption, the same command continues where it stopped.
 
     Example: [bold]mqcast demo --items 1000 --steps 2000[/bold]
     """
@@ -39,11 +39,11 @@ def demo(
         typer.echo(json.dumps(asdict(result)))
         return
     console.print(_summary_table(result.summary))
-    console.print(f"\nJudged on {result.scored}:", highlight=False)
+    console.print(f"\nEvaluated on {result.scored}:", highlight=False)
     for title, headings, rows in (
         ("Quantile risk: lower is better", ACCURACY, accuracy_rows(result.table)),
         (
-            "Excess volatility: 0 is best, above it forecasts jump without cause",
+            "Excess volatility: 0 is best, positive means unexplained revisions",
             VOLATILITY,
             volatility_rows(result.table),
         ),
@@ -62,26 +62,26 @@ def init_command(
     frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
     out: Annotated[Path, typer.Option(help="The TOML file to write.")] = Path("mqcast.toml"),
     horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
-    id: Annotated[str | None, typer.Option("--id", help="Which series a row belongs to; left out: guessed.")] = None,
-    time: Annotated[str | None, typer.Option("--time", help="The row's date; left out: guessed.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="What is forecast; left out: guessed.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The column of series ids; left out: guessed.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="The column of dates; left out: guessed.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The column to forecast; left out: guessed.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at data and write a TOML file to start from: roles guessed, settings fitted, every line explained.
+    """Inspect data and write a first TOML file: column roles guessed, settings to fit the data, every line explained.
 
     Example: [bold]mqcast init sales.parquet --horizon 26[/bold]
     """
     from mqcast.starter import look_at, starter_toml
 
-    open_source(frame)  # says what is wrong with a file, if something is
+    open_source(frame)  # raises if the file cannot be used
     if out.exists():
-        raise ArtifactError(f"{out} exists already; name another with --out, or remove it")
+        raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
     look = look_at(pl.scan_parquet(frame), id, time, target)
     write_file(out, starter_toml(look, horizon, frame))
     tell(
         as_json,
         {"config": str(out), "schema": look.schema.model_dump(mode="json")},
-        f"a first {out} is written; read it",
+        f"{out} is written; read it before you use it",
     )
 
 
@@ -90,33 +90,35 @@ def pack_command(
     frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
     folder: Annotated[Path, typer.Argument(help="Where to write the panel.")],
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with a table \\[schema], instead of the options.")
+        Path | None, typer.Option(help="TOML file with a table \\[schema], instead of these options.")
     ] = None,
-    target: Annotated[str, typer.Option(help="What is forecast.")] = "y",
-    id: Annotated[str, typer.Option(help="Which series a row belongs to.")] = "unique_id",
-    time: Annotated[str, typer.Option(help="The row's date.")] = "ds",
+    target: Annotated[str, typer.Option(help="The column to forecast.")] = "y",
+    id: Annotated[str, typer.Option(help="The column of series ids.")] = "unique_id",
+    time: Annotated[str, typer.Option(help="The column of dates.")] = "ds",
     freq: Annotated[
         str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: inferred from the dates.")
     ] = None,
-    static: Columns = None,
-    past: Columns = None,
-    known: Columns = None,
-    event: Columns = None,
+    static: Annotated[list[str] | None, typer.Option(help="Column with one value per series; repeatable.")] = None,
+    past: Annotated[list[str] | None, typer.Option(help="Column known only up to the cutoff; repeatable.")] = None,
+    known: Annotated[list[str] | None, typer.Option(help="Column known ahead, such as a price; repeatable.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Column shared by all series; repeatable.")] = None,
     category: Annotated[
-        list[str] | None, typer.Option(help="Column of numbers that are names; repeat for more.")
+        list[str] | None, typer.Option(help="Column of numbers to treat as categories; repeat the option for more.")
     ] = None,
-    holidays: Annotated[list[str] | None, typer.Option(help="Country or region: US, DE-BY; repeat for more.")] = None,
-    observed: Annotated[str | None, typer.Option(help="Flag: false where demand was not observed.")] = None,
+    holidays: Annotated[
+        list[str] | None, typer.Option(help="Country or region, such as US or DE-BY; repeat the option for more.")
+    ] = None,
+    observed: Annotated[str | None, typer.Option(help="Column of flags: false where demand was not observed.")] = None,
     time_grid: Annotated[str, typer.Option(help="'calendar', or 'rows': each row is the next step.")] = "calendar",
     like: Annotated[
         Path | None,
-        typer.Option(help="A packed panel whose roles and categories to take: the one a run was trained on."),
+        typer.Option(help="A packed panel to take roles and categories from: the one a run was trained on."),
     ] = None,
-    static_table: Annotated[str | None, typer.Option(help="Parquet with one row a series.")] = None,
-    event_table: Annotated[str | None, typer.Option(help="Parquet with one row a date.")] = None,
+    static_table: Annotated[str | None, typer.Option(help="Parquet with one row per series.")] = None,
+    event_table: Annotated[str | None, typer.Option(help="Parquet with one row per date.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate a frame of any size and pack it into a folder that trains from disk.
+    """Validate a frame of any size and pack it into a folder, for training from disk.
 
     Example: [bold]mqcast pack sales.parquet panel --freq W --known promo --known price --holidays US[/bold]
     """
@@ -137,7 +139,7 @@ def pack_command(
     given = {name: value for name, value in options.items() if value != Schema.model_fields[name].default}
     ways = [way for way, is_given in {"--config": config, "--like": like}.items() if is_given is not None]
     if len(ways) + bool(given) > 1:
-        raise ConfigError(f"give one of {', '.join(ways + ['--' + name for name in given])}, not all")
+        raise ConfigError(f"give only one of {', '.join(ways + ['--' + name for name in given])}")
     schema = Schema(**options) if not ways else None if config is None else Schema.from_toml(config, table="schema")
     other = None if like is None else Panel.open(like)
     with progress("packing", quiet=as_json) as on_progress:
@@ -148,10 +150,10 @@ def pack_command(
 @app.command()
 def inspect(
     folder: Annotated[Path, typer.Argument(help="A packed panel.")],
-    verify: Annotated[bool, typer.Option(help="Check every byte, which takes a while for a large panel.")] = True,
+    verify: Annotated[bool, typer.Option(help="Verify every byte; this takes a while for a large panel.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a packed panel holds, after checking every byte of it.
+    """Show what a packed panel contains, after verifying every byte of it.
 
     Example: [bold]mqcast inspect panel[/bold]
     """
@@ -176,7 +178,7 @@ def _summary_table(summary: Summary) -> Table:
     table.add_row("rows", f"{summary.num_rows:,} in {summary.num_bytes / 2**20:,.1f} MiB")
     table.add_row("dates", f"{summary.first} to {summary.last}, {summary.freq}")
     table.add_row(
-        "target", f"{summary.missing_share:.1%} of steps missing, {summary.zero_share:.1%} of the others zero"
+        "target", f"{summary.missing_share:.1%} of steps missing, {summary.zero_share:.1%} of the rest are zero"
     )
     for role, names in summary.columns.items():
         table.add_row(role, ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else ""))

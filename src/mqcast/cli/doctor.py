@@ -1,4 +1,4 @@
-"""`mqcast doctor`: what this installation is and what it lacks."""
+"""`mqcast doctor`: what is installed, and what is missing."""
 
 import json
 

@@ -17,10 +17,10 @@ from mqcast.cli.app import (
     Packed,
     Processes,
     app,
-    asked_of,
     in_processes,
     progress,
     said_layers,
+    setting_of,
     tell,
     train_options,
 )
@@ -41,7 +41,7 @@ def forecast_command(
     run: Trained,
     panel: Packed,
     out: Out,
-    first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last one alone.")] = None,
+    first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last cutoff only.")] = None,
     last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
     processes: Processes = None,
     device: Device = "auto",
@@ -49,7 +49,7 @@ def forecast_command(
 ) -> None:
     """Forecast from the panel's last observation, or from every cutoff between two dates.
 
-    Interrupted, the same command goes on where it was.
+    After an interruption, the same command continues where it stopped.
 
     Example: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold]
     """
@@ -67,7 +67,7 @@ def revisions_command(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Forecast from every cutoff between two dates, in one pass: how the forecast of each date has moved.
+    """Forecast from every cutoff between two dates in one pass, to show how the forecast of each date was revised.
 
     Example: [bold]mqcast revisions runs/first panel revisions.parquet --start 2024-01-07[/bold]
     """
@@ -80,16 +80,20 @@ def backtest_command(
     out: Out,
     horizon: Horizon = None,
     model: Model = None,
-    quantile: Annotated[list[float] | None, typer.Option(help="Level; repeat for more. Left out: 0.5 and 0.9.")] = None,
-    start: Annotated[str | None, typer.Option(help="First cutoff; left out: three horizons before the end.")] = None,
-    end: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last with an observed target.")] = None,
-    refit: Annotated[int | None, typer.Option(min=1, help="Train anew after so many cutoffs.")] = None,
+    quantile: Annotated[
+        list[float] | None, typer.Option(help="Quantile level; repeat the option for more. Left out: 0.5 and 0.9.")
+    ] = None,
+    start: Annotated[str | None, typer.Option(help="First cutoff; left out: three horizons before the last.")] = None,
+    end: Annotated[
+        str | None, typer.Option(help="Last cutoff; left out: the last one with an observed target.")
+    ] = None,
+    refit: Annotated[int | None, typer.Option(min=1, help="Train again after this many cutoffs.")] = None,
     config: Config = None,
     set: Changes = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train on what was known before a date, and forecast from every cutoff after it.
+    """Train on what was known at the first cutoff, then forecast from every cutoff.
 
     Example: [bold]mqcast backtest panel backtest.parquet --horizon 13 --start 2024-01-07 --refit 13[/bold]
     """
@@ -97,8 +101,8 @@ def backtest_command(
 
     layers = said_layers(config, set)
     options = train_options(layers, horizon)
-    made = Forecaster(
-        model or asked_of(layers, "model.model", DEFAULT),
+    forecaster = Forecaster(
+        model or setting_of(layers, "model.model", DEFAULT),
         options.horizon,
         tuple(quantile or options.quantiles),
         config=tables_of(layers),
@@ -106,7 +110,7 @@ def backtest_command(
         device=device,
         verbose=not as_json,
     )
-    frame = made.backtest(Panel.open(panel), start, end, refit=refit)
+    frame = forecaster.backtest(Panel.open(panel), start, end, refit=refit)
     _write(frame, out)
     facts = {"forecasts": str(out), "rows": len(frame), "cutoffs": frame["cutoff"].n_unique()}
     tell(as_json, facts, f"forecasts from {facts['cutoffs']} cutoffs are in {out}")
@@ -116,12 +120,14 @@ def backtest_command(
 def what_if_command(
     run: Trained,
     panel: Packed,
-    future: Annotated[Path, typer.Argument(help="Parquet: id, date and known columns after the last sale.")],
+    future: Annotated[Path, typer.Argument(help="Parquet with id, date and known columns after the last sale.")],
     out: Out,
-    baseline: Annotated[Path | None, typer.Option(help="The other plan; left out: the one that the panel has.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="The plan to compare with; left out: the one in the panel.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast two plans from one cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+    """Forecast two plans from the same cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
 
     Example: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold]
     """
@@ -131,7 +137,7 @@ def what_if_command(
     _write(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
-    tell(as_json, {"forecasts": str(out), "total_change": changes}, f"in all {text}; by item and date in {out}")
+    tell(as_json, {"forecasts": str(out), "total_change": changes}, f"total change: {text}; by item and date in {out}")
 
 
 def _forecast(

@@ -1,4 +1,4 @@
-"""Commands that judge any forecaster's frames: evaluate, volatility, rank-revisions, report."""
+"""Commands that evaluate the forecasts of any forecaster: evaluate, volatility, rank-revisions, report."""
 
 import json
 from pathlib import Path
@@ -16,13 +16,13 @@ from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, SourceError
 from mqcast.levels import percentile
 
-Forecasts = Annotated[Path, typer.Argument(help="Parquet: id, cutoff, date, q0.5, q0.9 …")]
+Forecasts = Annotated[Path, typer.Argument(help="Parquet with id, cutoff, date, q0.5, q0.9 …")]
 Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target, or a packed panel.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column of the series' ids; default: unique_id.")]
-Time = Annotated[str | None, typer.Option("--time", help="The column of the target's date; default: ds.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column of series ids; default: unique_id.")]
+Time = Annotated[str | None, typer.Option("--time", help="The column of target dates; default: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
 ANY_WIDTH = 10_000  # characters
-Missing = Annotated[str, typer.Option(help="'raise', or 'drop' forecasts of dates without an actual.")]
+Missing = Annotated[str, typer.Option(help="What to do with forecasts of dates without an actual: 'raise' or 'drop'.")]
 
 
 @app.command("evaluate")
@@ -32,17 +32,17 @@ def evaluate_command(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="horizon, cutoff, the date, the id, another column, or a panel's static one; repeat for more."
+            help="Group by horizon, cutoff, date, id, another column, or a static column of the panel; repeatable."
         ),
     ] = None,
-    season: Annotated[int | None, typer.Option(min=1, help="Steps a season, for MASE.")] = None,
+    season: Annotated[int | None, typer.Option(min=1, help="Steps per season, for MASE.")] = None,
     missing: Missing = "raise",
     id: Id = None,
     time: Time = None,
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accuracy of any forecaster's frame: quantile losses, coverage, width, WAPE, bias, MASE.
+    """Measure the accuracy of any forecasts: quantile losses, coverage, width, WAPE, bias, MASE.
 
     Example: [bold]mqcast evaluate forecasts.parquet panel --by horizon --missing drop[/bold]
     """
@@ -59,7 +59,7 @@ def evaluate_command(
         short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
         short |= {f"coverage_q{level}": f"≤{percentile(float(level))}" for level in levels}
         kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in metrics.columns]
-        _show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, share at or below, …")
+        _show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, coverage, …")
     else:
         _show(metrics.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
 
@@ -70,26 +70,26 @@ def volatility_command(
     actuals: Actuals,
     compare: Annotated[
         Path | None,
-        typer.Option(help="Another forecaster's frame, the baseline: how much less excess volatility is there?"),
+        typer.Option(help="Forecasts of a baseline, to show by how much excess volatility is reduced."),
     ] = None,
     level: Annotated[
-        list[float] | None, typer.Option(help="Quantile level; repeat for more. Default: 0.5 and 0.9.")
+        list[float] | None, typer.Option(help="Quantile level; repeat the option for more. Default: 0.5 and 0.9.")
     ] = None,
     cdf: Annotated[
-        str, typer.Option(help="'gamma' through two quantiles, or 'quantiles': lines through all.")
+        str, typer.Option(help="'gamma': fitted to two quantiles; 'quantiles': linear between all quantiles.")
     ] = "gamma",
     weights: Annotated[
-        str | None, typer.Option(help="'demand', by an item's earlier sales; default: all equal.")
+        str | None, typer.Option(help="'demand': weight items by their earlier sales; default: all items equal.")
     ] = None,
-    resamples: Annotated[int, typer.Option(min=1, help="For the 95 % intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the resamples.")] = 0,
+    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples for the 95 % intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
     missing: Missing = "raise",
     id: Id = None,
     time: Time = None,
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Whether forecasts move for good reason: martingale volatility, with intervals.
+    """Measure whether revisions of forecasts are justified: martingale volatility, with intervals.
 
     Example: [bold]mqcast volatility revisions.parquet panel --compare other.parquet --missing drop[/bold]
     """
@@ -99,19 +99,20 @@ def volatility_command(
     options: dict[str, Any] = {"cdf": cdf, "weights": weights, "resamples": resamples, "seed": seed, "missing": missing}
     options |= names
     levels = tuple(level or (0.5, 0.9))
-    judged = volatility(_read(revisions), known, levels, **options)
+    result = volatility(_read(revisions), known, levels, **options)
     other = None if compare is None else volatility(_read(compare), known, levels, **options)
-    reduction = None if other is None else judged.reduction(other)
+    reduction = None if other is None else result.reduction(other)
     if as_json:
-        tables = {"summary": judged.summary, "process": judged.process, "reduction": reduction}
+        tables = {"summary": result.summary, "process": result.process, "reduction": reduction}
         typer.echo(json.dumps({name: table.to_dicts() for name, table in tables.items() if table is not None}))
         return
     columns = ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
-    _show(judged.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
+    _show(result.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
     if other is not None and reduction is not None:
         _show(other.summary.select(columns), f"The same for {compare}")
         _show(
-            reduction.select("level", "reduction", "lo", "hi", "difference"), "How much closer to 0 than the baseline"
+            reduction.select("level", "reduction", "lo", "hi", "difference"),
+            "Reduction of excess volatility compared with the baseline",
         )
 
 
@@ -120,16 +121,16 @@ def volatility_command(
 def rank_revisions_command(
     revisions: Forecasts,
     actuals: Actuals,
-    top: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
-    level: Annotated[float, typer.Option(help="Which quantile.")] = 0.5,
-    rank: Annotated[str, typer.Option(help="'excess', or 'units' of demand.")] = "excess",
-    per: Annotated[str, typer.Option(help="'target', or 'item'.")] = "target",
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 20,
+    level: Annotated[float, typer.Option(help="Quantile level.")] = 0.5,
+    rank: Annotated[str, typer.Option(help="Rank by 'excess' volatility, or by 'units' of demand.")] = "excess",
+    per: Annotated[str, typer.Option(help="One row per 'target' (item and date), or per 'item'.")] = "target",
     id: Id = None,
     time: Time = None,
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """The items and dates whose forecasts have the most unexplained revisions.
+    """Rank the items and dates with the most unexplained revisions of their forecasts.
 
     Example: [bold]mqcast rank-revisions revisions.parquet panel --rank units --top 50[/bold]
     """
@@ -154,11 +155,13 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN|FORECASTS... [PANEL|ACTUALS]",
-            help="Trained runs, and Parquet files of forecasts; the last: a packed panel, or Parquet with the actuals.",
+            help="Trained runs or Parquet files of forecasts; last, a packed panel or a Parquet file of actuals.",
         ),
     ],
-    panel: Annotated[Path | None, typer.Option(help="The panel or actuals, if not given last.")] = None,
-    compare: Annotated[list[Path] | None, typer.Option(help="Another run or file; repeat for more.")] = None,
+    panel: Annotated[
+        Path | None, typer.Option(help="The panel or the actuals, if not given as the last argument.")
+    ] = None,
+    compare: Annotated[list[Path] | None, typer.Option(help="Another run or file; repeat the option for more.")] = None,
     baseline: Annotated[str | None, typer.Option(help="The forecaster to compare with; default: the last.")] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
@@ -167,10 +170,11 @@ def report_command(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page on one or several runs or forecasters' frames that works offline.
+    """Write a report on one or several runs or files of forecasts, as one HTML page that works offline.
 
-    A run is judged from the cutoffs after its training, beside a seasonal naive forecast; without such cutoffs, by how
-    well it fits. A folder that [bold]Forecaster.save[/bold] wrote holds its own panel.
+    A run is evaluated at the cutoffs after its training data, next to a seasonal naive forecast. If there are no such
+    cutoffs, the report shows how well the run fits its training data. A folder written by [bold]Forecaster.save[/bold]
+    contains its own panel.
 
     Examples: [bold]mqcast report runs/first --panel panel[/bold],
     [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
@@ -178,10 +182,10 @@ def report_command(
     """
     from mqcast.report.write import write_report
 
-    paths, data = _judged_by(given, panel)
+    paths, data = _with_actuals(given, panel)
     paths = [*paths, *(compare or [])]
     if len({_name(path) for path in paths}) < len(paths):
-        raise ConfigError("two runs or files have the same name; rename one to tell them apart in the report")
+        raise ConfigError("two runs or files have the same name; rename one, so that the report can show both")
     packed = Panel.open(data) if _is_panel(data) else None
     known, names = _actuals(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
@@ -192,8 +196,8 @@ def report_command(
     tell(as_json, {"report": str(out), "notes": notes}, "\n".join([*notes, f"the report is {out}"]))
 
 
-def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]:
-    """Runs and forecasts, and the panel or actuals to judge them by."""
+def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]:
+    """Runs and forecasts, and the panel or actuals to evaluate them with."""
     if panel is not None:
         return given, panel
     if len(given) > 1 and not _is_run(given[-1]):
@@ -202,7 +206,7 @@ def _judged_by(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]
     if _is_panel(own):
         return given, own
     raise ConfigError(
-        f"there are no actuals to judge {given[0]} by; give a packed panel, or Parquet with the actuals: --panel"
+        f"there are no actuals to evaluate {given[0]} with; give --panel, a packed panel or a Parquet file of actuals"
     )
 
 
@@ -215,12 +219,14 @@ def _name(path: Path) -> str:
 
 
 def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
-    """Frames by name, details of trained runs, and notes; with runs comes a seasonal naive forecast."""
+    """Frames by name, details of trained runs, and notes. A seasonal naive forecast is added to runs."""
     runs = {_name(path): path for path in paths if _is_run(path)}
     if not runs:
         return {_name(path): _read(path) for path in paths}, {}, ()
     if panel is None:
-        raise ConfigError(f"{next(iter(runs.values()))} is a run, which forecasts from a packed panel; {data} is none")
+        raise ConfigError(
+            f"{next(iter(runs.values()))} is a run and needs a packed panel to forecast from, but {data} is not a panel"
+        )
     from mqcast.run_diagnostics import judged_runs
 
     frames, trained, notes = judged_runs(runs, panel)
@@ -229,12 +235,12 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
 
 
 def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The actuals of a file or of a packed panel, and what its columns are called."""
-    said = {"id": id, "time": time, "target": target}
+    """The actuals of a file or of a packed panel, and the names of its columns."""
+    names = {"id": id, "time": time, "target": target}
     if not _is_panel(path):
-        return _read(path), said
-    if any(said.values()):
-        raise ConfigError("a panel knows its columns' names; leave out --id, --time and --target")
+        return _read(path), names
+    if any(names.values()):
+        raise ConfigError("a panel knows the names of its columns; leave out --id, --time and --target")
     panel = Panel.open(path)
     schema = panel.schema
     return frames_of(panel).rows, {"id": schema.id, "time": schema.time, "target": schema.target}
@@ -248,7 +254,7 @@ def _read(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path)
     except FileNotFoundError:
-        raise SourceError(f"no Parquet file at {path}", "check the path") from None
+        raise SourceError(f"there is no Parquet file at {path}", "check the path") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise SourceError(f"{path} is not a readable Parquet file ({reason})", "write it again") from None
@@ -264,7 +270,7 @@ def _show(table: pl.DataFrame, title: str) -> None:
         shown.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)
     for row in table.rows():
         shown.add_row(*(_cell(value) for value in row))
-    (console if console.is_terminal else Console(width=ANY_WIDTH)).print(shown)  # files take lines of any length
+    (console if console.is_terminal else Console(width=ANY_WIDTH)).print(shown)  # no line breaks in files and pipes
 
 
 def _cell(value: Any) -> str:

@@ -20,11 +20,11 @@ from mqcast.cli.app import (
     Packed,
     Processes,
     app,
-    asked_of,
     console,
     in_processes,
     listening,
     said_layers,
+    setting_of,
     tell,
     train_options,
 )
@@ -49,20 +49,20 @@ def fit_command(
     model: Model = None,
     config: Config = None,
     set: Changes = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
-    start_from: Annotated[Path | None, typer.Option(help="A trained run whose weights this one begins with.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is already there.")] = False,
+    start_from: Annotated[Path | None, typer.Option(help="A trained run; training starts from its weights.")] = None,
     processes: Processes = None,
     device: Device = "auto",
     explain_settings: Annotated[
-        bool, typer.Option("--explain-settings", help="Print every setting and where it comes from; train nothing.")
+        bool, typer.Option("--explain-settings", help="Print every setting and its origin, without training.")
     ] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Send settings and metrics to MLflow.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a packed panel.
 
-    Ctrl-C saves; the same command with [bold]--resume[/bold] goes on, to the bit. On several machines:
-    [bold]torchrun --nnodes 2 --nproc-per-node 8 … -m mqcast fit …[/bold] with a shared folder.
+    Ctrl-C saves; the same command with [bold]--resume[/bold] continues with bit-identical results. On several machines:
+    [bold]torchrun --nnodes 2 --nproc-per-node 8 … -m mqcast fit …[/bold] with a folder that all of them share.
 
     Examples: [bold]mqcast fit panel runs/first --horizon 13[/bold],
     [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
@@ -71,7 +71,7 @@ def fit_command(
     from mqcast.train.records import read_metrics
 
     layers = said_layers(config, set)
-    name = model or asked_of(layers, "model.model", DEFAULT)
+    name = model or setting_of(layers, "model.model", DEFAULT)
     data, wanted = Panel.open(panel), get(name)
     before = None if start_from is None else open_model(start_from)
     options = train_options(
@@ -116,18 +116,18 @@ def _explain(name: str, settings: Merged | None, as_json: bool) -> None:
 @app.command("search")
 def search_command(
     panel: Packed,
-    folder: Annotated[Path, typer.Argument(help="Where to write the trials and what they found.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the trials and their results.")],
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with the tables that fit takes, and \\[search].")
+        Path | None, typer.Option(help="TOML file with the same tables as for fit, and \\[search].")
     ] = None,
     horizon: Horizon = None,
     set: Changes = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train with many settings and say which has the least validation loss; left out: the paper's grid of nine.
+    """Train with many settings and find those with the lowest validation loss; by default, the paper's grid of nine.
 
-    Interrupted, the same command goes on where it was.
+    After an interruption, the same command continues where it stopped.
 
     Example: [bold]mqcast search panel searches/first --config search.toml[/bold]
     """
@@ -135,7 +135,7 @@ def search_command(
 
     layers, data = said_layers(config, set), Panel.open(panel)
     wanted = SearchConfig(**tables_of(layers).get("search", {}))
-    model = get(asked_of(layers, "model.model", DEFAULT))
+    model = get(setting_of(layers, "model.model", DEFAULT))
     if not isinstance(model, HasSettings):
         raise ConfigError("only networks have settings to search")
     settings = model.settings(data, train_options(layers, horizon, device=device)).config
@@ -150,7 +150,7 @@ def search_command(
 
 @app.command("curve")
 def curve_command(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, done or not.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, finished or not.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("curve.html"),
     as_json: AsJson = False,
 ) -> None:
@@ -166,7 +166,7 @@ def curve_command(
     metrics = {}
     for run in runs:
         if not (run / METRICS).exists():
-            raise ArtifactError(f"no metrics.jsonl in {run}; name the folder of a run that has begun")
+            raise ArtifactError(f"there is no metrics.jsonl in {run}; give the folder of a run that has started")
         metrics[run.name if names.count(run.name) == 1 else str(run)] = read_metrics(run / METRICS)
     make_parent(path_of("out", out))
     write_file(out, figure_page(learning_curve(metrics)))
@@ -178,11 +178,11 @@ def bench_command(
     model: Annotated[str, typer.Option(help=MODELS)] = DEFAULT,
     items: Annotated[int, typer.Option(min=2, help="Simulated items.")] = 200,
     horizon: Annotated[int, typer.Option(min=1, help="Weeks ahead.")] = 13,
-    steps: Annotated[int, typer.Option(min=6, help="Training steps; the first five do not count.")] = 30,
+    steps: Annotated[int, typer.Option(min=6, help="Training steps; the first five are not timed.")] = 30,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure this machine: training trajectories and forecasts a second, on simulated data, by one process.
+    """Measure the speed of this machine: trajectories per second in training and forecasts per second, by one process.
 
     Example: [bold]mqcast bench --model mqcnn --horizon 26[/bold]
     """

@@ -1,4 +1,4 @@
-"""The time axis: how dates become steps, and steps dates."""
+"""The time axis: dates become steps, and steps become dates."""
 
 import re
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from mqcast.errors import TimeZoneError
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """A frequency and the zone, if any, whose clock the calendar follows.
+    """A frequency, and the time zone of the calendar, if there is one.
 
-    Dates with a zone are counted in UTC where steps are shorter than a day, so that no hour is doubled or lost when
-    clocks change, and by the zone's own calendar otherwise.
+    For steps shorter than a day, dates with a time zone are counted in UTC, so that no hour is repeated or lost when
+    clocks change. Longer steps are counted in local time.
     """
 
     frequency: Frequency
@@ -24,7 +24,7 @@ class TimeAxis:
 
     @classmethod
     def of(cls, freq: str | None, zone: str | None, times: np.ndarray, counts: np.ndarray) -> "TimeAxis":
-        """The axis that `freq` says, or that sorted distinct times show; `counts` says how many rows have each."""
+        """The axis of `freq`, or of the frequency of sorted distinct times; `counts` are the rows of each time."""
         local = wall_times(times, zone) if zone else times
         frequency = Frequency.infer(local) if freq is None else Frequency.parse(freq)
         if freq is None and frequency.sub_daily and zone:
@@ -36,23 +36,23 @@ class TimeAxis:
         return self.zone is not None and self.frequency.sub_daily
 
     def count(self, times: np.ndarray, kind: pa.DataType, column: str) -> np.ndarray:
-        """UTC or naive microseconds of a column of type `kind`, as this axis counts them."""
+        """The times of this axis for UTC or naive microseconds of a column of type `kind`."""
         zone = getattr(kind, "tz", None)
         if (self.zone is None) != (zone is None) and (self.zone is None or self.in_utc):
             raise TimeZoneError(
-                f"dates {'with' if zone else 'without'} a time zone beside dates {'without' if zone else 'with'} one",
+                f"dates {'with' if zone else 'without'} a time zone next to dates {'without' if zone else 'with'} one",
                 "convert all tables to one time zone",
                 column=column,
             )
         if zone is None or self.in_utc:
             return times
         offset = self.zone if self.zone and _fixed_offset(self.zone) is not None else None
-        return wall_times(times, offset or zone)  # of an offset polars has the moments alone
+        return wall_times(times, offset or zone)  # of offsets polars has only the moments in UTC
 
     def dates(self, times: np.ndarray) -> pl.Series:
-        """Times of this axis as a user's frame has them, with their zone if it has one.
+        """Times of this axis as dates of a frame, with their time zone if there is one.
 
-        Offsets such as '+05:30' are no zones to polars: their times come in UTC, the same moments.
+        Polars does not accept offsets such as '+05:30' as time zones: these times are returned in UTC.
         """
         if self.zone is None:
             return pl.Series(times).cast(pl.Datetime("us"))
@@ -60,17 +60,17 @@ class TimeAxis:
         return pl.Series(utc).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone_of_polars(self.zone))
 
     def wall(self, times: np.ndarray) -> np.ndarray:
-        """What the clock on the wall shows at times of this axis."""
+        """The local time at times of this axis."""
         return wall_times(times, self.zone) if self.in_utc and self.zone else times
 
 
 def zone_of_polars(zone: str) -> str:
-    """The zone itself, or UTC for an offset that polars does not know."""
+    """The time zone, or UTC for an offset, which polars does not know."""
     return "UTC" if (_fixed_offset(zone) or 0) % HOUR else zone
 
 
 def wall_times(times: np.ndarray, zone: str) -> np.ndarray:
-    """The zone's clock at these UTC microseconds."""
+    """The local time at these UTC microseconds."""
     if (offset := _fixed_offset(zone)) is not None:
         return times + offset
     stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us", "UTC"))
@@ -78,14 +78,14 @@ def wall_times(times: np.ndarray, zone: str) -> np.ndarray:
         stamps = stamps.dt.convert_time_zone(zone)
     except pl.exceptions.ComputeError:
         raise TimeZoneError(
-            f"no time zone {zone!r} is known", "convert to one such as 'Europe/Berlin', or UTC"
+            f"the time zone {zone!r} is unknown", "convert to one such as 'Europe/Berlin', or UTC"
         ) from None
     return stamps.dt.replace_time_zone(None).cast(pl.Int64).to_numpy().reshape(times.shape)
 
 
 def utc_times(times: np.ndarray, zone: str) -> np.ndarray:
-    """The UTC microseconds at which the zone's clock shows `times`: the first one if it does so twice, and the moment
-    the clock jumps if it never does."""
+    """The UTC microseconds of local times: the first if a local time occurs twice, and the moment of the clock change
+    if it never occurs."""
     if (offset := _fixed_offset(zone)) is not None:
         return times - offset
     stamps = pl.Series(times.reshape(-1)).cast(pl.Datetime("us"))
@@ -96,6 +96,6 @@ def utc_times(times: np.ndarray, zone: str) -> np.ndarray:
 
 
 def _fixed_offset(zone: str) -> int | None:
-    """Microseconds of a zone such as '+02:00'."""
+    """The microseconds of an offset such as '+02:00'."""
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
     return None if match is None else (1 if match[1] == "+" else -1) * (int(match[2]) * HOUR + int(match[3]) * MINUTE)

@@ -15,13 +15,13 @@ from mqcast.data.windows import Windows, as_time
 from mqcast.errors import ConfigError
 from mqcast.settings import ScalingConfig, WindowConfig
 
-MOST_LEARNT = 100.0  # times the largest value so far: more than will ever be published is as good as this
-FAR_INPUT = 8.0  # scales from the level beyond which the target is compressed as an input
+MOST_LEARNT = 100.0  # of the largest value so far: targets are limited to this multiple in training
+FAR_INPUT = 8.0  # the scaled target is compressed beyond this as an input
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a network sees of B windows. `span` is T + H, `reach_span` is R + T + H + R, `shared` is 1 or B.
+    """The inputs and targets of B windows. `span` is T + H, `reach_span` is R + T + H + R, `shared` is 1 or B.
 
     A creation time t may use `values`, `observed` and the past columns up to t, the known columns up to t + H, and the
     global columns up to t + H + R. `values` is the target, and 0 where it is not observed; on the scale of a creation
@@ -30,11 +30,11 @@ class Batch:
 
     values: Float[Tensor, "batch span"]
     observed: Bool[Tensor, "batch span"]
-    begun: Bool[Tensor, "batch span"]  # the series' first row is not after this step
+    begun: Bool[Tensor, "batch span"]  # the series has started by this step
     loc: Float[Tensor, "batch time"]
     scale: Float[Tensor, "batch time"]
     unit: Float[Tensor, "batch time"]
-    knee: Float[Tensor, "batch time"]  # above it f goes on in a straight line
+    knee: Float[Tensor, "batch time"]  # above it f continues as a straight line
     is_fct: Bool[Tensor, "batch time"]  # this creation time is scored
     past_number: Float[Tensor, "batch time past_numbers"]
     past_observed: Bool[Tensor, "batch time past_numbers"]
@@ -45,9 +45,9 @@ class Batch:
     global_category: Int[Tensor, "shared reach_span global_categories"]  # calendar, then events
     static_number: Float[Tensor, "batch static_numbers"]
     static_category: Int[Tensor, "batch static_categories"]
-    series: Int[Tensor, " batch"]  # numbers in the panel
+    series: Int[Tensor, " batch"]  # indices in the panel
     start: Int[Tensor, " batch"]  # step of the first input
-    num_fcts: int  # creation times of the windows: the last of T
+    num_fcts: int  # creation times of the windows: the last steps of T
     log1p: bool = False
 
     @property
@@ -65,7 +65,7 @@ class Batch:
     def targets(self, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct"]:
         """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale.
 
-        With `num_fcts`, of the last creation times alone.
+        With `num_fcts`, only of the last creation times.
         """
         knee = self.knee[:, None]
         ahead = self._forward(self._ahead(self.values).minimum(MOST_LEARNT * knee), self.unit[:, None], knee)
@@ -73,12 +73,12 @@ class Batch:
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
 
     def is_scored(self, num_fcts: int | None = None) -> Bool[Tensor, "batch horizon fct"]:
-        """Which of the targets count in the loss."""
+        """Which targets count in the loss."""
         scored = self._ahead(self.observed) & self.is_fct[:, None]
         return scored if num_fcts is None else scored[:, :, -num_fcts:]
 
     def unscaled(self, outputs: Float[Tensor, "batch horizon fct quantile"]) -> np.ndarray:
-        """What a network says of the last creation times, in units of demand, in float64."""
+        """The outputs of a network for the last creation times, in units of demand, in float64."""
         loc, scale, unit, knee = (
             x[:, None, -outputs.shape[2] :, None].cpu().double() for x in (self.loc, self.scale, self.unit, self.knee)
         )
@@ -120,7 +120,7 @@ class Assembler:
 
     @classmethod
     def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: Any = None) -> "Assembler":
-        """An assembler whose scales and categories are those of what is not after `until`: a date, or a span's time."""
+        """An assembler with scales and categories fitted to data up to `until`: a date, or a time of the axis."""
         until = until if until is None or isinstance(until, int) else as_time(until, panel.axis)
         target = TargetScaler.fit(panel, scaling, until)
         return cls(panel, config, target, NumberScaler.fit(panel, until), CategoryFilter.fit(panel, until))
@@ -137,7 +137,9 @@ class Assembler:
         config, panel = self.config, self.panel
         panel.require_whole_files()
         if windows.num_fcts > config.num_fcts:
-            raise ConfigError(f"windows of more than {config.num_fcts} creation times; plan them with the same config")
+            raise ConfigError(
+                f"the windows have more than {config.num_fcts} creation times; plan them with the same config"
+            )
         num_steps = config.history + windows.num_fcts
         span = num_steps + config.horizon
         start = windows.start - config.history
@@ -185,15 +187,15 @@ class Assembler:
         return _int(np.where(exists, codes, UNKNOWN))
 
     def _global(self, series: np.ndarray, start: np.ndarray, span: int, num_seen: int) -> tuple[np.ndarray, np.ndarray]:
-        """Holidays, events and calendar, with R steps beyond both ends; once if all windows share their dates.
+        """Holidays, events and calendar, with R steps beyond both ends; stored once if all windows share their dates.
 
-        Creation times that count look at the first `num_seen` steps only.
+        Scored creation times use only the first `num_seen` steps.
         """
         panel, reach = self.panel, self.config.reach
         if panel.schema.time_grid == "calendar" and (start == start[:1]).all():
             series, start = series[:1], start[:1]
         times = panel.times_at(series, start - reach, span + 2 * reach)
-        if times.size:  # a rank's share of a small batch may be empty
+        if times.size:  # the share of a rank may be empty in a small batch
             panel.warn_of_event_reach(int(times[:, :num_seen].max()))
         number, category = panel.events_at(times)
         flags, waves, calendar = (
@@ -204,7 +206,7 @@ class Assembler:
 
 
 def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:
-    """(B, T): is any of the next `horizon` steps observed?"""
+    """(B, T): whether any of the next `horizon` steps is observed."""
     counts = np.cumsum(observed, axis=1)
     return counts[:, horizon:] > counts[:, :-horizon]
 

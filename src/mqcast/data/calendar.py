@@ -1,6 +1,6 @@
-"""Holidays and calendar categories, computed for any date, so that none is ever missing in the future.
+"""Holidays and calendar categories, computed for any date, so that they are never missing in the future.
 
-Only raw indicators: what a holiday does before and after its day, the position encoding learns.
+They are raw indicators: the position encoding learns the effect before and after a holiday.
 """
 
 from functools import lru_cache
@@ -18,7 +18,7 @@ DAYS_A_YEAR = 365.25
 
 
 def fitting_features(frequency: Frequency) -> tuple[str, ...]:
-    """What of the calendar varies from step to step at this frequency and repeats within a year."""
+    """The calendar features that vary from step to step at this frequency and repeat within a year."""
     if frequency.unit == "month":
         return {1: ("month",), 3: ("quarter",)}.get(frequency.size, () if frequency.size % 12 == 0 else ("month",))
     if frequency.sub_daily:
@@ -30,8 +30,8 @@ def fitting_features(frequency: Frequency) -> tuple[str, ...]:
 class Calendar:
     """Calendar categories, waves of the year and holiday flags at any times of an axis.
 
-    `holidays` are the (region, name) pairs that occur between the panel's first and last date: one that never occurred
-    teaches a network nothing. In steps longer than a day a flag says that the holiday falls within the step's period.
+    `holidays` are the (region, name) pairs that occur between the first and last date of the panel, since a network
+    learns nothing from others. For steps longer than a day, a flag means that the holiday falls within the period.
     """
 
     def __init__(self, schema: Schema, axis: TimeAxis, holidays: tuple[tuple[str, str], ...]):
@@ -44,7 +44,7 @@ class Calendar:
 
     @property
     def num_values(self) -> tuple[int, ...]:
-        """How many values each calendar category has."""
+        """The number of values of each calendar category."""
         return tuple(NUM_VALUES[name] for name in self.features)
 
     def categories(self, times: np.ndarray) -> np.ndarray:
@@ -54,7 +54,7 @@ class Calendar:
         return np.stack(columns, axis=-1) if columns else np.zeros((*times.shape, 0), np.int64)
 
     def waves(self, times: np.ndarray) -> np.ndarray:
-        """(…, num_waves): cosines and sines of the time of year, which pass smoothly from one year to the next."""
+        """(…, num_waves): cosines and sines of the time of year, continuous from one year to the next."""
         wall = self.axis.wall(times)
         year_start = wall.astype("M8[us]").astype("M8[Y]").astype("M8[us]").astype(np.int64)
         angle = (
@@ -63,7 +63,7 @@ class Calendar:
         return np.concatenate((np.cos(angle), np.sin(angle)), axis=-1)
 
     def flags(self, times: np.ndarray) -> np.ndarray:
-        """(…, holidays): does the holiday fall into the period of each time?"""
+        """(…, holidays): whether the holiday falls into the period of each time."""
         if not self.holidays or times.size == 0:
             return np.zeros((*times.shape, len(self.holidays)), bool)
         first, last = self.period_days(times)
@@ -76,7 +76,7 @@ class Calendar:
         return total[last + 1 - start] > total[first - start]
 
     def period_days(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and last day (since 1970) of the period that each time names."""
+        """First and last day (since 1970) of the period of each time."""
         frequency = self.axis.frequency
         days = self.axis.wall(times) // DAY
         if frequency.sub_daily or frequency.unit == "business" or frequency.size == DAY:
@@ -88,7 +88,7 @@ class Calendar:
 
 
 def occurring_holidays(schema: Schema, axis: TimeAxis, first: int, last: int) -> tuple[tuple[str, str], ...]:
-    """Every (region, name) that falls into the periods from one time to another."""
+    """Every holiday (region, name) in the periods from one time to another."""
     first_days, last_days = Calendar(schema, axis, ()).period_days(np.array([first, last]))
     start, stop = int(first_days[0]), int(last_days[1])
     return tuple(
@@ -111,17 +111,17 @@ def _years(first_day: int, last_day: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[int, ...]]:
-    """Days since 1970 of each holiday of a country ('US') or of a part of one ('DE-BY')."""
+    """Days since 1970 of each holiday of a country ('US') or of a region ('DE-BY')."""
     import holidays as holiday_lists  # slow to import
 
     country, _, part = region.partition("-")
     try:
         spoken = getattr(holiday_lists, country).supported_languages
-        english = "en_US" if "en_US" in spoken else None  # or names would follow the machine's locale
+        english = "en_US" if "en_US" in spoken else None  # otherwise names would depend on the locale of the machine
         years = range(first_year, end_year)
         dates = holiday_lists.country_holidays(country, subdiv=part or None, years=years, language=english)
     except (AttributeError, NotImplementedError):
-        raise ConfigError(f"no holidays for {region!r}; use a code such as 'US', 'DE' or 'DE-BY'") from None
+        raise ConfigError(f"there are no holidays for {region!r}; use a code such as 'US', 'DE' or 'DE-BY'") from None
     days: dict[str, list[int]] = {}
     for date in sorted(dates):
         for name in dates.get_list(date):
@@ -130,7 +130,7 @@ def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[in
 
 
 def _week_of_year(times: np.ndarray) -> np.ndarray:
-    """ISO week − 1: the week that holds the year's first Thursday is 0."""
+    """ISO week − 1: the week with the first Thursday of the year is 0."""
     thursday = times // DAY - weekday(times) + 3
     year_start = thursday.astype("M8[D]").astype("M8[Y]").astype("M8[D]").astype(np.int64)
     return (thursday - year_start) // 7

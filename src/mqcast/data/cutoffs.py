@@ -1,7 +1,7 @@
-"""Cutoffs from which the future is forecast, as windows.
+"""The cutoffs of forecasts, as windows.
 
-Which series are forecast from a cutoff, and which windows share a batch, is decided by what was known at it: sums of
-floating-point numbers differ in their last bits with the shape of a batch, and no later row is to change any bit.
+The series that are forecast from a cutoff, and the windows that share a batch, depend only on what was known at it.
+Otherwise later rows could change the shape of a batch, and with it the last bits of floating-point sums.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from mqcast.data.windows import Windows
 from mqcast.errors import DataError
 from mqcast.settings import WindowConfig
 
-STEPS_AT_A_TIME = 2**22  # that are looked at for observations
-FCTS_AT_A_TIME = 2**12  # of all windows of a batch
+STEPS_AT_A_TIME = 2**22  # checked for observations
+FCTS_AT_A_TIME = 2**12  # in all windows of a batch
 
 
 @dataclass(frozen=True)
 class CutoffPlan:
-    """Runs of cutoffs: entry i is series[i] from first_fct[i] to last_fct[i]; a series with long gaps has several.
+    """Runs of cutoffs: entry i is series[i] from first_fct[i] to last_fct[i]; a series with long gaps has several runs.
 
-    Windows begin at steps `num_fcts` apart, counted from `origin`: each series' step at the first cutoff. `entered` is
-    the time of a series' first row, if that is after the first cutoff: series that were there share no batch with it.
+    Windows start `num_fcts` steps apart, counted from `origin`, the step of each series at the first cutoff. `entered`
+    is the time of the first row of a series that starts after the first cutoff: it shares no batch with earlier series.
     """
 
     panel: Panel
@@ -40,8 +40,8 @@ class CutoffPlan:
     def between(
         cls, panel: Panel, config: WindowConfig, first: int, last: int, max_unobserved_steps: int | None = None
     ) -> "CutoffPlan":
-        """Cutoffs from one time to another; a series is left out once it has not been observed for longer than
-        `max_unobserved_steps` (None: a horizon)."""
+        """Cutoffs from one time to another; a series that was not observed for more than `max_unobserved_steps` (None:
+        the horizon) is left out."""
         origin, latest = panel.steps_until(first - 1) + 1, panel.steps_until(last)
         max_unobserved_steps = config.horizon if max_unobserved_steps is None else max_unobserved_steps
         series, first_fct, last_fct = _alive(panel, config, origin, latest, max_unobserved_steps)
@@ -52,14 +52,14 @@ class CutoffPlan:
             )
         on_axis = panel.axis.frequency.floor(np.array([first, last]))
         num_cutoffs = int(max(on_axis[1] - on_axis[0], (last_fct - origin[series]).max())) + 1
-        config = config.replace(num_fcts=min(config.num_fcts, num_cutoffs))  # windows no longer than need be
+        config = config.replace(num_fcts=min(config.num_fcts, num_cutoffs))  # windows no longer than necessary
         is_late = (panel.first_step > panel.steps_until(first))[series]
         entered = np.where(is_late, panel.times_at(series, panel.first_step[series], 1)[:, 0], first)
         return cls(panel, config, series, first_fct, last_fct, origin[series], entered, num_cutoffs)
 
     @classmethod
     def of_blocks(cls, panel: Panel, config: WindowConfig) -> "CutoffPlan":
-        """Every creation time with `min_history` rows up to it and a horizon of rows after it, observed or not."""
+        """Every creation time with `min_history` rows before it and `horizon` rows after it, observed or not."""
         first, last = panel.first_step + max(config.min_history, 1) - 1, panel.last_step - config.horizon
         series = np.flatnonzero(first <= last)
         if series.size == 0:
@@ -77,14 +77,14 @@ class CutoffPlan:
 
     @property
     def first_series(self) -> np.ndarray:
-        """The series that are forecast as early as any is."""
+        """The series that are forecast from the first cutoff."""
         opening = self.first_fct - self.origin
         place = np.lexsort((opening, self.entered))[0]
         is_first = (self.entered == self.entered[place]) & (opening == opening[place])
         return np.unique(self.series[is_first])
 
     def of_series(self, series: range) -> "CutoffPlan | None":
-        """The plan of neighbouring series alone; None if it has nothing to do."""
+        """The plan for some neighbouring series; None if it is empty."""
         inside = slice(*np.searchsorted(self.series, (series.start, series.stop)))
         if self.series[inside].size == 0:
             return None
@@ -92,7 +92,7 @@ class CutoffPlan:
         return replace(self, **{name: getattr(self, name)[inside] for name in entries})
 
     def batches(self) -> Iterator[Windows]:
-        """Windows that open at one date, at most `batch_size` at a time, each as long as its place in the lattice."""
+        """Batches of at most `batch_size` windows that start at the same date, with their length on the grid."""
         size = self.config.num_fcts
         batch_size = max(1, min(self.config.batch_size, FCTS_AT_A_TIME // size))
         begin, end = self.first_fct - self.origin, self.last_fct - self.origin
@@ -121,8 +121,8 @@ def _alive(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Series, first and last step of every run of cutoffs with an observation in the `max_unobserved_steps` up to them.
 
-    A series' beginning counts as one: the step before its first row. One never observed is forecast from that step on,
-    the others from their first rows.
+    The step before the first row of a series counts as an observation. A series that was never observed is forecast
+    from that step on, the others from their first rows.
     """
     never = panel.last_observed < panel.first_step
     first = np.where(never, panel.first_step - 1, panel.first_step + max(config.min_history, 1) - 1)
@@ -145,7 +145,7 @@ def _alive(
 def _runs(
     panel: Panel, series: np.ndarray, first: np.ndarray, last: np.ndarray, max_unobserved_steps: int, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The runs of cutoffs of some series, by looking at every step."""
+    """The runs of cutoffs of some series, found by checking every step."""
     start = first - max_unobserved_steps
     rows, exists = panel.rows_at(series, start, width)
     steps = start[:, None] + np.arange(width)

@@ -1,4 +1,4 @@
-"""Panel → frames: the rows that it was packed from, as far as it keeps them. Packed again, they are the same panel."""
+"""Panel → frames: the rows it was packed from. Packed again, they give the same panel."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from mqcast.data.panel import Panel
 from mqcast.data.schema import Role
 from mqcast.data.values import UNKNOWN
 
-UNSEEN = "(unknown)"  # a category that has no code: unknown again when it is read
+UNSEEN = "(unknown)"  # a category without a code, which is unknown again when it is read
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Long rows of target, past and known values; one row a series; one row a date."""
+    """Long rows of target, past and known values; one row per series; one row per date."""
 
     rows: pl.DataFrame
     static: pl.DataFrame | None
@@ -42,7 +42,7 @@ def frames_of(panel: Panel) -> Frames:
 
 
 def some_series(panel: Panel, series: np.ndarray) -> Panel:
-    """A panel in memory of some of a panel's series, given by rising numbers; it feeds the same network."""
+    """A panel in memory with some series of another, given by increasing indices, for the same network."""
     bounds = zip(panel.offsets[series], panel.offsets[series + 1], strict=True)
     rows = np.concatenate([np.arange(first, end) for first, end in bounds])
     names = [name.as_py().encode() for name in panel.ids.take(pa.array(series))]
@@ -69,7 +69,7 @@ def _row_times(panel: Panel) -> np.ndarray:
 
 
 def _columns(panel: Panel, role: Role) -> dict[str, pl.Series]:
-    """The role's columns in the schema's order."""
+    """The columns of a role, in the order of the schema."""
     block = "event" if role == "events" else role
     numbers = {
         name: pl.Series(panel.arrays[f"{block}_number"][:, i]).fill_nan(None)

@@ -1,4 +1,4 @@
-"""Tables on their way out, in the library and the types of the user's own frame."""
+"""Results in the library and with the types of the user's frame."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +20,7 @@ class FrameTypes:
 
     @classmethod
     def of(cls, frame: Any, id: str, time: str, source: Source | None = None) -> "FrameTypes":
-        """source: the frame, where it is open already."""
+        """source: the frame, if it is already open."""
         source = open_source(frame) if source is None else source
         try:
             kind = nw.from_native(frame).implementation
@@ -36,7 +36,7 @@ class FrameTypes:
         return asdict(self)
 
     def to_native(self, table: pl.DataFrame, id: str | None = None) -> Any:
-        """The table with ids and dates of the user's types, in the user's library."""
+        """The table in the user's library, with ids and dates of the user's types."""
         dates = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
         if dates and self.time_type == "date" and self.library != "pandas":
             table = table.with_columns(pl.col(dates).cast(pl.Date))

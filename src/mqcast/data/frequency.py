@@ -1,7 +1,7 @@
 """Frequencies: dates ↔ whole steps on a grid.
 
 Times are int64 microseconds since 1970; a step is an int64 that counts periods on the grid. A frequency without
-a phase (`"W"`: which weekday?) takes the one that most of the data has.
+a phase (`"W"`: which weekday?) gets the phase of most rows.
 """
 
 import re
@@ -78,7 +78,7 @@ class Frequency:
         """The frequency of sorted, distinct times."""
         gaps = np.diff(times)
         if gaps.size == 0:
-            raise DataError("one date does not show the frequency", "give it: Schema(freq='D'), 'W', 'h', 'MS' …")
+            raise DataError("one date does not show the frequency", "give Schema(freq='D'), 'W', 'h', 'MS' …")
         sizes, counts = np.unique(gaps, return_counts=True)
         common = sizes[counts >= 0.05 * gaps.size]
         if common.size == 0:  # no difference is common: irregular
@@ -94,7 +94,7 @@ class Frequency:
         return cls("fixed", size)
 
     def anchored(self, times: np.ndarray, counts: np.ndarray | None = None) -> Self:
-        """The same frequency with the phase (and day of the month) that most rows have."""
+        """The same frequency with the phase (and day of the month) of most rows."""
         counts = np.ones(times.size, int) if counts is None else counts
         if self.unit == "month":
             months, first, last = _month_parts(times)
@@ -104,7 +104,7 @@ class Frequency:
         return self if self.phase is not None else replace(self, phase=_most_common(times % self.size, counts))
 
     def steps(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Each time's step, and whether it lies on the grid (if not, the step is one nearby)."""
+        """The step of each time, and whether it is on the grid (if not, the step is a nearby one)."""
         assert self.phase is not None, "anchor the frequency first"
         if self.unit == "fixed":
             return _fixed_steps(times - self.phase, self.size)
@@ -140,7 +140,7 @@ class Frequency:
 
     @property
     def stamp(self) -> Literal["start", "end"]:
-        """Which end of its period a date names, by custom: weeks and month ends are named by their last day."""
+        """Which end of its period a date stands for, by convention: the last day for weeks and month ends."""
         weekly = self.unit == "fixed" and self.size >= WEEK and self.size % WEEK == 0
         return "end" if weekly or self.day == "last" else "start"
 
@@ -160,7 +160,7 @@ class Frequency:
 
 
 def _fixed_steps(times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """times // size and whether it leaves no rest; rows in a run of consecutive steps are counted, not divided."""
+    """times // size, and whether there is no remainder; runs of consecutive steps are counted, not divided."""
     flat = times.reshape(-1)
     is_jump = np.ones(flat.size, bool)
     np.not_equal(flat[1:] - flat[:-1], size, out=is_jump[1:])
@@ -173,7 +173,7 @@ def _fixed_steps(times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def season_of(frequency: Frequency) -> int:
-    """Steps a season, by custom: a day of hours, a week of days, a year of weeks, months or quarters."""
+    """Steps per season, by convention: a day of hours, a week of days, a year of weeks, months or quarters."""
     if frequency.unit == "business":
         return 5
     if frequency.unit == "month":
@@ -204,7 +204,7 @@ def _most_common(values: np.ndarray, counts: np.ndarray) -> int:
 
 
 def _month_parts(times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Months since 1970-01, and whether each time is midnight of its month's first, or last, day."""
+    """Months since 1970-01, and whether each time is midnight of the first, or last, day of its month."""
     stamps = times.astype("M8[us]")
     months = stamps.astype("M8[M]")
     first = stamps == months.astype("M8[us]")

@@ -1,8 +1,8 @@
-"""The input gate: the one way in for a user's frame.
+"""The input gate: every frame of a user is read here.
 
-Two passes over the rows. The first, in the original order, finds the ids, the categories and whether the rows are
-sorted. The second, in the order (id, time), checks every value and writes it to its place in the panel's arrays
-(`mqcast.data.writer`). Memory is that of the arrays, which may be files, and of one batch of rows.
+There are two passes over the rows. The first, in the original order, finds the ids, the categories and whether the rows
+are sorted. The second, in the order (id, time), checks every value and writes it to the arrays of the panel
+(`mqcast.data.writer`). Memory holds the arrays, which may be files, and one batch of rows.
 """
 
 import warnings
@@ -46,9 +46,9 @@ def read_frame(
     like: Encoding | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Contents:
-    """Validate, sort, type and pack a frame; `like` has it read as an earlier frame was.
+    """Validate, sort, convert and pack a frame; with `like`, it is read in the same way as an earlier frame.
 
-    `on_progress(rows written, rows in all)` is called now and then.
+    `on_progress(rows written, total rows)` is called from time to time.
     """
     source = open_source(frame)
     side = {
@@ -56,7 +56,7 @@ def read_frame(
         "events": None if events is None else open_source(events, "the event table"),
     }
     if source.num_rows == 0:
-        raise EmptyFrameError(f"{source.what} has no row", "give at least one row a series")
+        raise EmptyFrameError(f"{source.what} has no rows", "give at least one row per series")
     column_sources = _find_columns(source, schema, side)
     _check_keys(schema, source, side)
     types = {name: column_sources[name].type_of(name) for name in schema.covariates()}
@@ -82,7 +82,7 @@ def read_frame(
 
 
 def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]) -> ColumnSources:
-    """Which source holds each column: the frame, or the side table of its role."""
+    """The source of each column: the frame, or the side table of its role."""
     column_sources: ColumnSources = {}
     for role, name in schema.roles():
         table = side.get(role)
@@ -103,7 +103,7 @@ def _find_columns(source: Source, schema: Schema, side: dict[str, Source | None]
             _refuse_missing("key", key, [table])
         if not getattr(schema, role):
             others = _some([name for name in table.names if name != key])
-            raise SchemaError(f"the schema uses no column of the {role} table; name some of {others} in {role}=")
+            raise SchemaError(f"the schema uses no column of the {role} table; list some of {others} in {role}=")
     return column_sources
 
 
@@ -139,7 +139,7 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
 
 
 def _first_words(source: Source, schema: Schema, name: str) -> str:
-    """Where the first text is that is no number, for which a column was read as text; nothing if all could be read."""
+    """The place of the first text that is not a number, if a column of numbers was read as text; empty if none."""
     before = 0
     for batch in source.batches([schema.id, schema.time, name]):
         for row, text in enumerate(batch.column(name).to_pylist()):
@@ -165,7 +165,7 @@ def _some(names: list[str]) -> str:
 
 @dataclass
 class _Scan:
-    """What the first pass found: ids and distinct times in order, and how often each time and category occurs."""
+    """The result of the first pass: sorted ids and distinct times, and the counts of each time and category."""
 
     ids: list[str]
     times: tuple[np.ndarray, np.ndarray]
@@ -208,7 +208,7 @@ def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Sca
 
 @dataclass
 class _Look:
-    """What one batch shows."""
+    """The same for one batch."""
 
     num_rows: int
     missing_key: tuple[str, int, dict[str, str]] | None = None
@@ -244,14 +244,14 @@ def _look(schema: Schema, names: list[str], batch: pa.RecordBatch) -> _Look:
 def _is_sorted(codes: np.ndarray, texts: list[str], times: np.ndarray) -> bool:
     changes = codes[1:] != codes[:-1]
     begins = np.flatnonzero(np.append(True, changes))
-    if len(begins) > len(texts):  # some id comes again after others
+    if len(begins) > len(texts):  # an id occurs again after others
         return False
     keys = [texts[code].encode() for code in codes[begins]]
     return all(a < b for a, b in pairwise(keys)) and bool(np.all(changes | (times[1:] >= times[:-1])))
 
 
 def _merged_times(*parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct times and their counts; of very many the earliest, which show a frequency as well."""
+    """Distinct times and their counts; if there are very many, only the earliest, which show the frequency as well."""
     times, counts = (np.concatenate([part[i] for part in parts]) for i in range(2))
     distinct, index = np.unique(times, return_inverse=True)
     return distinct[:MOST_TIMES], np.bincount(index, counts).astype(np.int64)[:MOST_TIMES]
@@ -260,7 +260,7 @@ def _merged_times(*parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np
 def _missing_key(
     schema: Schema, batch: pa.RecordBatch, codes: np.ndarray, texts: list[str]
 ) -> tuple[str, int, dict[str, str]] | None:
-    """The column and row of the first missing id or date, and what else is known of that row."""
+    """The column and row of the first missing id or date, and what is known about that row."""
     times = batch.column(schema.time)
     if (codes < 0).any():
         row = int(np.flatnonzero(codes < 0)[0])
@@ -283,12 +283,12 @@ def _count(column: pa.Array) -> dict[str, int]:
 
 
 def _warn_of_unseen(counts: dict[str, Counter[str]], like: Encoding) -> None:
-    """One warning that counts the categories which training did not see."""
+    """Give one warning that counts the categories not seen in training."""
     unseen = []
     for name, counted in counts.items():
         if new := sorted(set(counted) - set(like.vocabularies[name])):
             number = sum(counted[text] for text in new)
             unseen.append(f"{name!r}: {len(new)} new in {number} rows ({', '.join(map(repr, new[:3]))})")
     if unseen:
-        text = f"categories that training did not see are read as unknown: {'; '.join(unseen)}"
+        text = f"categories not seen in training are treated as unknown: {'; '.join(unseen)}"
         warnings.warn(text, UnseenCategoryWarning, stacklevel=4)

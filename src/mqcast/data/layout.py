@@ -1,4 +1,4 @@
-"""What a panel's arrays mean: roles, kinds, categories, frequency, holidays. Frames of one layout feed one network."""
+"""The layout of a panel: roles, kinds, categories, frequency, holidays. A network reads panels of one layout."""
 # pyright: strict
 
 import hashlib
@@ -23,7 +23,7 @@ class Layout:
 
     @property
     def description(self) -> dict[str, Any]:
-        """All of it, as values for JSON."""
+        """The layout as values for JSON."""
         encoding = self.encoding
         return {
             "schema": encoding.schema.model_dump(mode="json"),

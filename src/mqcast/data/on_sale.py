@@ -1,4 +1,4 @@
-"""The target as it is learnt from: zeros of series that were not on sale are separated from zeros of demand."""
+"""The target for training: zeros of series that were not on sale are separated from zeros of demand."""
 
 from functools import cached_property
 
@@ -8,13 +8,13 @@ from mqcast.data.panel import Panel
 from mqcast.data.recent import is_closed
 from mqcast.settings import ScalingConfig
 
-MOST_SERIES = 2_000  # looked at to say what was made of zeros
+MOST_SERIES = 2_000  # sampled to report how zeros were interpreted
 
 
 class TargetReader:
-    """The target as it is learnt from: NaN also where a zero means that a series was not on sale.
+    """The target for training: NaN also where a zero means that a series was not on sale.
 
-    One that has no logarithm, which training never saw, is read as none sold.
+    A value without a logarithm, which never occurs in training, is read as 0.
     """
 
     def __init__(self, panel: Panel, config: ScalingConfig):
@@ -22,7 +22,7 @@ class TargetReader:
         self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
 
     def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
-        """The target in some rows, in float64; `series` is the number of each row's series."""
+        """The target in some rows, in float64; `series` has the index of the series of each row."""
         y = self.panel.target[rows].astype(np.float64)
         y = np.where(y <= -1, 0.0, y) if self.log1p else y
         if self.zeros == "missing":
@@ -35,12 +35,12 @@ class TargetReader:
         return self.rows(np.arange(first, first + num_rows), np.array(series))
 
     def is_selling(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """(B, T): has the series had its first sale by this step? Always, where zeros are not told apart."""
+        """(B, T): whether the series had its first sale by this step; always true unless zeros are told apart."""
         return np.ones(steps.shape, bool) if self.first_sale is None else steps >= self._first_step[series][:, None]
 
     @cached_property
     def _first_step(self) -> np.ndarray:
-        """The step of each series' first sale; after its last row where it has none."""
+        """The step of the first sale of each series; after its last row if it has none."""
         assert self.first_sale is not None
         panel, stored = self.panel, self.panel.arrays.get("steps")
         steps = panel.first_step + self.first_sale - panel.offsets[:-1]
@@ -50,7 +50,7 @@ class TargetReader:
 
 
 def first_sales(panel: Panel) -> np.ndarray:
-    """Each series' first row with a sale; the row after its last where it has none."""
+    """The first row with a sale of each series; the row after its last if it has none."""
     first_rows = np.empty(panel.num_series, np.int64)
     for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
@@ -60,7 +60,7 @@ def first_sales(panel: Panel) -> np.ndarray:
 
 
 def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = None) -> str:
-    """How zeros up to a time were read, in a sentence for the log; empty if all are demand."""
+    """How zeros up to a time were interpreted, as a sentence for the log; empty if all are demand."""
     if config.zeros != "told_apart":
         return ""
     target, ends = TargetReader(panel, config), panel.row_ends(until)
@@ -75,8 +75,8 @@ def zeros_told_apart(panel: Panel, config: ScalingConfig, until: int | None = No
         return ""
     about = "" if stride == 1 else "about "
     return (
-        f"zeros: {about}{stride * num_early:,} of series that had not sold yet are taken as not on sale; of {about}"
-        f"{stride * num_zeros:,} others, {stride * num_closed:,} that stand among large sales as closed or out of the "
-        'range; to take all as demand, set scaling.zeros = "demand" (from Python: config={"scaling": {"zeros": '
+        f"zeros: {about}{stride * num_early:,} of series that had not sold yet count as not on sale; of {about}"
+        f"{stride * num_zeros:,} others, {stride * num_closed:,} among large sales count as closed or not in the "
+        'assortment; to treat all as demand, set scaling.zeros = "demand" (from Python: config={"scaling": {"zeros": '
         '"demand"}})'
     )

@@ -1,4 +1,4 @@
-"""The packed store: flat arrays with offsets, in memory or mapped from files. Storage is O(rows)."""
+"""Panels: flat arrays with offsets, in memory or mapped from files. Storage is O(rows)."""
 
 import hashlib
 import json
@@ -32,15 +32,15 @@ from mqcast.errors import (
 )
 from mqcast.settings import nearest
 
-MOST_COMPARED = 10_000  # ids, with one that is not there
+MOST_COMPARED = 10_000  # ids that are compared with an unknown one
 
 
 class Panel:
     """Many ragged series, packed.
 
-    Rows of all series lie one after the other, by id and time; `offsets` says where each series begins. A target that
-    was not observed is NaN. A step is an int64 on the grid of `axis` (with `time_grid="rows"`: a row's number in its
-    series). A series without gaps needs no step per row; `steps` exists only where some series has a gap.
+    The rows of all series are stored one after the other, sorted by id and time; `offsets` has the first row of each
+    series. A target that was not observed is NaN. A step is an int64 on the grid of `axis` (with `time_grid="rows"`:
+    the number of a row in its series). Steps per row are stored, as `steps`, only if some series has a gap.
     """
 
     def __init__(self, layout: Layout, arrays: dict[str, np.ndarray], stored: StoredArrays | None = None):
@@ -52,7 +52,7 @@ class Panel:
         self.target, self.last_observed = arrays["target"], arrays["last_observed"]
         self.calendar = Calendar(self.schema, self.axis, self.holidays)
 
-    # -- ways in ------------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_frame(
@@ -66,8 +66,8 @@ class Panel:
     ) -> Self:
         """Pack a pandas, polars or Arrow frame, or Parquet files, in memory.
 
-        `like` reads the frame as an earlier panel was read, for a forecast: same schema, same categories (new ones are
-        unknown, with one warning), series with no history allowed.
+        With `like`, the frame is read in the same way as an earlier panel, for a forecast: with the same schema and
+        categories (new ones are unknown, with one warning). Series without history are then allowed.
         """
         return cls._read(frame, schema, static, events, like, lambda name, shape, dtype: np.empty(shape, dtype))
 
@@ -83,7 +83,7 @@ class Panel:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Self:
         if like is not None and schema is not None:
-            raise ConfigError("give a schema or a panel to be like, not both")
+            raise ConfigError("give either schema= or like=, not both")
         if like is not None and not isinstance(like, Panel | Layout):
             raise ConfigError(f"like is a {type(like).__name__}; give a panel, for example Panel.open(folder)")
         layout = like.layout if isinstance(like, Panel) else like
@@ -100,9 +100,9 @@ class Panel:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """A panel that `pack` wrote: read and checked whole if it is small; else mapped, and read when it is used.
+        """Open a panel that `pack` wrote. A small one is read and verified; a large one is mapped and read when used.
 
-        Sizes, shapes and offsets are checked now in any case; `verify` checks every byte.
+        Sizes, shapes and offsets are always checked now; `verify` checks every byte.
         """
         folder = path_of("path", path)
         manifest = read_manifest(folder)
@@ -111,7 +111,7 @@ class Panel:
             try:
                 check_structure(layout.encoding, stored.arrays)
             except ValueError:
-                stored.verify()  # says which file it is
+                stored.verify()  # its error names the file
                 raise
             if stored.is_verified:
                 check_values(layout.encoding, stored.arrays)
@@ -124,9 +124,9 @@ class Panel:
         return panel
 
     def verify(self) -> None:
-        """Read every byte again and compare it with the digests in the panel's manifest; raises `ArtifactError`.
+        """Read every byte again and compare it with the digests in the manifest; raises `ArtifactError`.
 
-        Of a small panel that was done when it was opened, and nothing can have changed it since.
+        A small panel was verified when it was opened, and is in memory since.
         """
         if self.stored is not None and self.stored.handles:
             self.stored.verify()
@@ -137,17 +137,17 @@ class Panel:
                 raise damaged(self.stored.files.path, error) from None
 
     def require_verified(self) -> None:
-        """`verify`, unless that was done since the panel was opened: nothing is published from unchecked bytes."""
+        """`verify`, unless that was done before: nothing is computed from unverified bytes."""
         if self.stored is not None and not self.stored.is_verified:
             self.verify()
         self.require_whole_files()
 
     def require_whole_files(self) -> None:
-        """Raise if a file that is mapped has been cut off meanwhile."""
+        """Raise if a mapped file has been truncated since it was opened."""
         if self.stored is not None:
             self.stored.check_sizes()
 
-    # -- what is in it ------------------------------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------------------------------
 
     @property
     def num_series(self) -> int:
@@ -166,11 +166,11 @@ class Panel:
 
     @cached_property
     def ids(self) -> pa.LargeStringArray:
-        """The series' names, in the order of the panel."""
+        """The names of the series, in the order of the panel."""
         try:
             return texts(self.arrays["id_offsets"], self.arrays["id_bytes"])
-        except ValueError as error:  # of a mapped file that has not been verified
-            raise ArtifactError(f"the panel's names are damaged ({error}); see Panel.verify()") from None
+        except ValueError as error:  # a mapped file that was not verified
+            raise ArtifactError(f"the names of the series are damaged ({error}); run Panel.verify()") from None
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -181,11 +181,11 @@ class Panel:
             return self._index[str(name)]
         except KeyError:
             hint = nearest(str(name), self.ids[:MOST_COMPARED].to_pylist())
-            raise DataError(f"no such series{hint}", "give an id of the data", series=str(name)) from None
+            raise DataError(f"no such series{hint}", "give an id that is in the data", series=str(name)) from None
 
     @cached_property
     def last_step(self) -> np.ndarray:
-        """Each series' last row's step."""
+        """The step of the last row of each series."""
         if (steps := self.arrays.get("steps")) is not None:
             return self.first_step + steps[self.offsets[1:] - 1]
         return self.first_step + np.diff(self.offsets) - 1
@@ -200,7 +200,7 @@ class Panel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the content: equal for equal data, however it came."""
+        """SHA-256 of the content: equal for equal data, whatever their format."""
         return self._digest()
 
     def _digest(self) -> str:
@@ -216,7 +216,7 @@ class Panel:
     # -- rows and times -----------------------------------------------------------------------------------------------
 
     def rows_at(self, series: np.ndarray, start: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """(B, width) row numbers of steps start … start+width−1 of each series, and where there is such a row."""
+        """(B, width) row numbers of the steps start … start+width−1 of each series, and whether the row exists."""
         first_row, end_row = self.offsets[series], self.offsets[series + 1]
         relative = (start - self.first_step[series])[:, None] + np.arange(width)
         steps = self.arrays.get("steps")
@@ -243,7 +243,7 @@ class Panel:
         return np.where((steps >= 0) & (steps < count), inside, beyond)
 
     def steps_until(self, time: int) -> np.ndarray:
-        """Each series' last step whose time is not after `time` (before its first row: one before its first step)."""
+        """The last step of each series up to `time` (before its first row: the step before its first)."""
         times = self.arrays.get("times")
         if times is None:
             return np.full(self.num_series, self.axis.frequency.floor(np.array([time]))[0])
@@ -252,25 +252,25 @@ class Panel:
 
     @cached_property
     def last_observed_series(self) -> int:
-        """The series with the latest observation of all."""
+        """The series with the latest observation."""
         return int(np.argmax(self.times_at(np.arange(self.num_series), self.last_observed, 1)[:, 0]))
 
     def last_observed_time(self, steps_before: int = 0) -> int:
-        """The time of the latest observation of all, or so many steps before it, on the grid of its series."""
+        """The time of the latest observation, or of some steps before it on the grid of its series."""
         series = np.array([self.last_observed_series])
         return int(self.times_at(series, self.last_observed[series] - steps_before, 1)[0, 0])
 
     def last_cutoffs(self, number: int) -> tuple[int, int]:
-        """The first and the last of so many cutoffs that come right before the latest observation.
+        """The first and last of the given number of cutoffs right before the latest observation.
 
-        The first is not before the rows of the series that has this observation.
+        The first is never before the first row of the series with this observation.
         """
         series = self.last_observed_series
         room = int(self.last_observed[series] - self.first_step[series])
         return self.last_observed_time(min(number, room)), self.last_observed_time(min(1, room))
 
     def row_ends(self, until: int | None) -> np.ndarray:
-        """For each series the row after its last one that is not after the time `until`."""
+        """For each series, the row after its last one up to the time `until`."""
         if until is None:
             return self.offsets[1:].copy()
         last = self.steps_until(until)
@@ -285,7 +285,7 @@ class Panel:
         return self.offsets[:-1] + ends
 
     def series_chunks(self, num_rows: int = 2**20) -> Iterator[tuple[int, int]]:
-        """Ranges of whole series with about so many rows each."""
+        """Ranges of complete series with about the given number of rows each."""
         first = 0
         while first < self.num_series:
             stop = int(np.searchsorted(self.offsets, self.offsets[first] + num_rows, side="right")) - 1
@@ -293,7 +293,7 @@ class Panel:
             first = max(first + 1, stop)
 
     def rows_until(self, series: int, steps: np.ndarray) -> np.ndarray:
-        """How many rows of a series are not after each of these steps."""
+        """The number of rows of a series up to each of these steps."""
         first, end = self.offsets[series], self.offsets[series + 1]
         relative = steps - self.first_step[series]
         if (stored := self.arrays.get("steps")) is not None:
@@ -309,7 +309,7 @@ class Panel:
         return series, int(self.first_step[series] + relative)
 
     def events_at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The event columns' numbers and codes at any times; no event where the table has no row."""
+        """The numbers and codes of event columns at any times; no event if the table has no row."""
         keys = self.arrays["event_times"]
         number, category = self.arrays["event_number"], self.arrays["event_category"]
         if keys.size == 0:
@@ -318,10 +318,10 @@ class Panel:
         exists = (keys[rows] == times)[..., None]
         return np.where(exists, number[rows], 0), np.where(exists, category[rows], 0)
 
-    # -- what a forecast needs ----------------------------------------------------------------------------------------
+    # -- requirements of a forecast -----------------------------------------------------------------------------------
 
     def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
-        """Raise unless known columns and events reach `horizon` steps past each cutoff (None: the last observation).
+        """Raise unless known columns and events reach `horizon` steps beyond each cutoff (None: the last observation).
 
         `series` are the series of the cutoffs; None: all.
         """
@@ -338,7 +338,7 @@ class Panel:
             if ends < last:
                 raise EventTableError(
                     f"the events end at {show_time(ends)}, before the last target date",
-                    "extend the event table; a row without events will do",
+                    "extend the event table; a row without events is enough",
                     time=show_time(last),
                 )
 
@@ -351,8 +351,8 @@ class Panel:
             times = self.times_at(series[i : i + 1], start[i : i + 1], horizon)[0][absent]
             dates = ", ".join(show_time(time) for time in times[:3]) + (" …" if len(times) > 3 else "")
             raise KnownValuesError(
-                f"known values are absent inside the horizon of {horizon} steps: {dates}"
-                + (f" (and in {lacking.size - 1} further series)" if lacking.size > 1 else ""),
+                f"known values are missing within the horizon of {horizon} steps: {dates}"
+                + (f" (and in {lacking.size - 1} more series)" if lacking.size > 1 else ""),
                 f"add rows with {', '.join(self.schema.known[:4])} up to the last target date",
                 column=self.schema.known[0],
                 series=self.ids[int(series[i])].as_py(),
@@ -360,12 +360,12 @@ class Panel:
             )
 
     def warn_of_event_reach(self, last: int) -> None:
-        """Say once that the event table ends before a time that a position encoding looks at."""
+        """Warn once if the event table ends before a time that the position encoding uses."""
         keys = self.arrays["event_times"]
         if self.schema.events and keys.size and keys[-1] < last and not self.__dict__.get("_warned_of_reach"):
             self.__dict__["_warned_of_reach"] = True
             warnings.warn(
-                f"the event table ends at {show_time(int(keys[-1]))}; no event is assumed up to {show_time(last)}",
+                f"the event table ends at {show_time(int(keys[-1]))}; no events are assumed up to {show_time(last)}",
                 EventReachWarning,
                 stacklevel=3,
             )
@@ -381,10 +381,10 @@ def pack(
     like: Panel | Layout | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Panel:
-    """Pack a frame of any size into a folder of mapped arrays, and open it; a crash leaves the old panel, or none.
+    """Pack a frame of any size into a folder of mapped arrays, and open it. A crash leaves the old panel, or none.
 
-    With `like`, its schema, categories and holidays are another panel's, so that a network trained on that reads it.
-    `on_progress(rows written, rows in all)` is called now and then.
+    With `like`, schema, categories and holidays are taken from another panel, so that a network trained on that one can
+    read it. `on_progress(rows written, total rows)` is called from time to time.
     """
     folder = path_of("path", path)
     with new_data_folder(folder) as data:

@@ -1,4 +1,4 @@
-"""Work on a stream of items by threads, in order and with bounded memory."""
+"""Threads that work on a stream of items, in order and with bounded memory."""
 # pyright: strict
 
 import contextlib
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`map`, with the next few items worked on meanwhile."""
+    """`map`, with threads that work ahead on the next few items."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="mqcast-gate") as pool:
         try:
@@ -32,7 +32,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> It
 
 
 def ahead(items: Iterable[Item], size: int) -> Iterator[Item]:
-    """The items, the next `size` of them made meanwhile by a thread; it ends when this iterator is closed."""
+    """The items, while a thread prepares the next `size`; the thread ends when this iterator is closed."""
     ready: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(maxsize=max(size, 1))
     stop = threading.Event()
 

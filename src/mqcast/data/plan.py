@@ -1,4 +1,4 @@
-"""New history, new items and other plans, as frames that are read like the fitted one."""
+"""New history, new items and other plans, as frames that are read in the same way as the fitted one."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, Missin
 
 
 def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
-    """New tables, each completed by what was fitted: its rows, its items' attributes, its events."""
+    """New tables, each completed by the fitted one: rows, attributes of items, events."""
     schema = fitted.schema
     known = frames_of(fitted)
     rows = known.rows if frame is None else _rows(frame, schema)
@@ -34,7 +34,7 @@ def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
 
 
 def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
-    """The rows up to each series' last sale, and those of the plan after it."""
+    """The rows up to the last sale of each series, and the rows of the plan after it."""
     rows = frames.rows
     zone = rows.schema[schema.time]
     plan = _plan(future, schema).with_columns(pl.col(schema.time).cast(zone))
@@ -45,7 +45,7 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
         (pl.col(schema.time) > pl.col(ends)).fill_null(pl.col(schema.time) > start)
     )
     if plan.is_empty():
-        raise DataError("the future has no row after the last sale", "give dates after it", column=schema.time)
+        raise DataError("the future has no row after the last sale", "give later dates", column=schema.time)
     planned = plan.select(schema.id).unique()
     past = rows.join(planned, on=schema.id, how="anti")
     kept = rows.join(planned, on=schema.id, how="semi").join(last, on=schema.id, how="left")
@@ -106,7 +106,7 @@ def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list
 
 
 def _decoded(column: pa.Array, name: str, what: str) -> pa.Array:
-    """A column as polars can hold it."""
+    """A column of a type that polars supports."""
     kind = plain_type(column.type)
     if not (is_numeric(kind) or is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise ColumnTypeError(f"{what}: column {name!r} holds {words_for(kind)}; convert it to numbers or text")
@@ -117,7 +117,7 @@ def _decoded(column: pa.Array, name: str, what: str) -> pa.Array:
 
 
 def _dates(column: pa.Array, name: str, what: str) -> pa.Array:
-    """Microseconds of a column of dates; text is left for the gate to refuse."""
+    """Microseconds of a column of dates; the input gate refuses text later."""
     if is_text(column.type):
         return column
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
@@ -127,20 +127,20 @@ def _dates(column: pa.Array, name: str, what: str) -> pa.Array:
         raise MissingKeyError(f"{what}: row {row} has no value", "fill it or drop the row", column=name)
     times, zone = as_microseconds(column), getattr(column.type, "tz", None)
     if zone is not None:
-        wall_times(times[:1], zone)  # is there such a zone?
+        wall_times(times[:1], zone)  # raises if the zone is unknown
         zone = zone_of_polars(zone)
     return pa.array(times).cast(pa.timestamp("us", zone))
 
 
 def _drawn(rows: pl.DataFrame, keys: list[str], columns: list[str]) -> pl.DataFrame | None:
-    """A table of its own for columns that stand in the rows."""
+    """A separate table of columns that are in the rows."""
     if not columns or any(name not in rows.columns for name in columns):
         return None
     return rows.select(*keys, *columns).drop_nulls(columns).unique(keys, keep="first", maintain_order=True)
 
 
 def _first_of(tables: list[pl.DataFrame | None], key: str) -> pl.DataFrame | None:
-    """For each key the row of the first table that has it."""
+    """For each key, the row of the first table that has it."""
     filled: pl.DataFrame | None = None
     for table in tables:
         if table is None:

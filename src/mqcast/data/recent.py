@@ -1,8 +1,8 @@
-"""The recent level of one series, row by row, and what each row adds to it; a row depends on no later one.
+"""The recent level of one series, row by row, and the surprise of each row. No row depends on a later one.
 
-Zeros that say nothing about demand are separated from those that do. A zero before the first sale: the series was not
-on sale yet. A zero where a series sells by the dozen: it was closed or out of the range; it moves neither level nor
-spread.
+Zeros that say nothing about demand are separated from those that do. A zero before the first sale means that the series
+was not on sale yet. A zero of a series with large sales means that it was closed or not in the assortment; it changes
+neither level nor spread.
 """
 
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ import numpy as np
 
 from mqcast.settings import ScalingConfig
 
-MANY = 20.0  # where a series sells so many a step, a step without a sale is not for want of demand
+MANY = 20.0  # if a series sells this many per step, a step without sales is not due to a lack of demand
 NO_KNEE = float(np.finfo(np.float32).max)
-MOST_LOOPED = 512  # rows for which a Python loop is as fast as a filter, which takes a second to import
-UNIT_SHARE = 0.1  # of the level: a logarithm in this unit is not carried away by what is far below the level
+MOST_LOOPED = 512  # rows for which a Python loop is as fast as scipy's filter, which takes a second to import
+UNIT_SHARE = 0.1  # of the level: with this unit, values far below the level do not dominate the logarithm
 
 
 @dataclass(frozen=True)
 class RecentLevel:
-    """A value a row of a series: f(y / unit) is near `loc`, which is NaN before the first observation.
+    """One value per row of a series: f(y / unit) is near `loc`, which is NaN before the first observation.
 
-    `knee` is the largest value so far, above which f is a straight line. `surprise` is how far a row's f(y / unit) was
-    from `loc`, both in the unit of the row before; NaN where it is not one: where nothing was observed, or nothing
-    before it, or where the series was closed.
+    `knee` is the largest value so far, above which f is a straight line. `surprise` is the difference between f(y /
+    unit) of a row and `loc` of the row before, both in the unit of the row before. It is NaN if nothing was observed,
+    in that row or before it, and if the series was closed.
     """
 
     loc: np.ndarray
@@ -34,7 +34,7 @@ class RecentLevel:
 
 
 def recent_level(y: np.ndarray, config: ScalingConfig) -> RecentLevel:
-    """The weighted mean of f(y), an observation `half_life` rows older weighing half."""
+    """The weighted mean of f(y); an observation that is `half_life` rows older has half the weight."""
     forward = np.log1p if config.log1p else np.asarray
     told_apart = config.zeros == "told_apart"
     counted = np.where(is_closed(y, config.half_life), np.nan, y) if told_apart else y
@@ -49,14 +49,14 @@ def recent_level(y: np.ndarray, config: ScalingConfig) -> RecentLevel:
 
 
 def is_closed(y: np.ndarray, half_life: float) -> np.ndarray:
-    """Zeros of a series that has recently sold MANY a step, where it sold at all."""
+    """Zeros of a series that recently sold at least MANY per step with sales."""
     while_selling = np.expm1(weighted_mean(np.log1p(np.where(y > 0, y, np.nan)), half_life))
     before = np.append(np.nan, while_selling)[: len(y)]
     return (y == 0) & (before > MANY)
 
 
 def weighted_mean(z: np.ndarray, half_life: float) -> np.ndarray:
-    """The mean of the observations up to each row, those `half_life` rows older weighing half; NaN before any."""
+    """The weighted mean of observations up to each row, with weights halved after `half_life` rows; NaN before any."""
     keep = 0.5 ** (1 / half_life)
     observed = ~np.isnan(z)
     total, weight = (decayed_sum(part, keep) for part in (np.where(observed, z, 0.0), observed.astype(float)))
@@ -64,7 +64,7 @@ def weighted_mean(z: np.ndarray, half_life: float) -> np.ndarray:
 
 
 def decayed_sum(values: np.ndarray, keep: float) -> np.ndarray:
-    """total[i] = values[i] + keep · total[i − 1], with the same bits either way."""
+    """total[i] = values[i] + keep · total[i − 1], bit-identical with the loop and the filter."""
     if len(values) > MOST_LOOPED:
         from scipy.signal import lfilter
 

@@ -1,24 +1,23 @@
-"""Causal, invertible transforms of the target; covariates as training may know them.
+"""Causal, invertible transforms of the target, and scaling of covariates.
 
-The target is brought to scale by a location, a scale and a unit for each creation time t; f is the identity or log1p:
+The target is scaled by a location, a scale and a unit for each creation time t; f is the identity or log1p:
 
     input at t    x_t = (f(y_t / unit_t) − loc_t) / scale_t
     forecast at t y_{t+h} = unit_t · f⁻¹(loc_t + scale_t · output)
 
-For a series seen in training loc and scale are constants (`by="series"` or `"global"`), fitted only on what training
-may see. A series unseen in training has those of its own past: of its observations up to t, so that no later sale
+With `by="series"` or `"global"`, loc and scale of a series seen in training are constants, fitted only on training
+data. A series not seen in training is scaled by its own past: by its observations up to t, so that no later sale
 changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t, and
-`by="recent"` by an exponentially weighted mean and the spread of the surprises z_t − loc_{t−1}: inputs are then what
-was new in each step, and forecasts are changes from a recent level, wherever it has wandered.
+`by="recent"` by an exponentially weighted mean and the spread of the surprises z_t − loc_{t−1}: inputs are then the
+news of each step, and forecasts are changes from a recent level, even if it drifts.
 
-Zeros. With `zeros="told_apart"` a zero before a series' first sale says that it was not on sale yet: it is masked like
-a missing value. A later zero of a series that sells by the dozen says that it was closed or out of the range: it is
-seen and learnt, but moves neither level nor scale, and logarithms are counted in a unit of a tenth of the level, so
-that a closed week is not many times as far from other weeks as these are from each other. Zeros of slow movers are
-demand.
+Zeros. With `zeros="told_apart"`, a zero before the first sale of a series means that it was not on sale yet: it is
+masked like a missing value. A later zero of a series with large sales means that it was closed or not in the
+assortment: it is used in training, but changes neither level nor scale. Logarithms are taken in a unit of a tenth of
+the level, so that a closed week is not extremely far from other weeks. Zeros of slow movers are demand.
 
-Beyond the past. With zeros told apart, a logarithm goes on in a straight line above the largest value so far, its knee:
-a network that expects ten times the usual spread says a multiple of that value, and not a power of it.
+Beyond the past. With zeros told apart, a logarithm continues as a straight line above the largest value so far, its
+knee: if a network predicts ten times the usual spread, the forecast is a multiple of that value, not a power of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,14 +39,14 @@ from mqcast.settings import ScalingConfig
 
 RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
 CHUNK_ROWS = 2**20
-PRIOR_COUNT = {"past": 4, "recent": 26}  # observations of its own past that outweigh the spread typical of all series
-MOST_SERIES = 20_000  # looked at for what is typical
-FAR = 5.0  # spreads from the mean beyond which a covariate is compressed
+PRIOR_COUNT = {"past": 4, "recent": 26}  # weight, in observations, of the typical spread of all series
+MOST_SERIES = 20_000  # sampled for typical values
+FAR = 5.0  # standard deviations from the mean beyond which a covariate is compressed
 
 
 @dataclass(frozen=True)
 class TargetScaler:
-    """A fitted transform. `loc` and `scale` are NaN for series of which training saw nothing."""
+    """A fitted transform. `loc` and `scale` are NaN for series without observations in training."""
 
     config: ScalingConfig
     ids: pa.LargeStringArray
@@ -56,11 +55,11 @@ class TargetScaler:
     default_loc: float
     default_scale: float
     typical_spread: float = 1.0  # median over series of the spread of z; relative to the mean, unless z is a logarithm
-    typical_largest: float = 1.0  # median over series of the largest size of y
+    typical_largest: float = 1.0  # median over series of the largest absolute y
 
     @classmethod
     def fit(cls, panel: Panel, config: ScalingConfig, until: int | None = None) -> "TargetScaler":
-        """Fit on observations not after the time `until` (None: all)."""
+        """Fit on observations up to the time `until` (None: all)."""
         ends = panel.row_ends(until)
         if config.log1p:
             _refuse_log_of_negative(panel)
@@ -99,7 +98,7 @@ class TargetScaler:
 
 @dataclass(frozen=True)
 class Scales:
-    """(B, T) each: f(y / unit) is near loc, as far as scale; above the knee f goes on in a straight line."""
+    """(B, T) each: f(y / unit) differs from loc by about scale; above the knee f continues as a straight line."""
 
     loc: np.ndarray
     scale: np.ndarray
@@ -120,7 +119,7 @@ class BoundScaler:
 
     @cached_property
     def _constants(self) -> tuple[np.ndarray, np.ndarray]:
-        """Location and scale of each of the panel's series; NaN where they come from its own past."""
+        """Location and scale of each series of the panel; NaN if they come from its own past."""
         scaler = self.scaler
         if scaler.config.by in ("global", "none"):
             shape = self.panel.num_series
@@ -130,7 +129,7 @@ class BoundScaler:
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
 
     def at(self, series: np.ndarray, start: np.ndarray, width: int, last: np.ndarray | None = None) -> Scales:
-        """(B, width) scales for creation times start … start+width−1, blind to steps after `last`."""
+        """(B, width) scales for creation times start … start+width−1, which ignore steps after `last`."""
         loc, scale = (np.repeat(values[series][:, None], width, axis=1) for values in self._constants)
         unit, knee = np.ones(loc.shape), np.full(loc.shape, NO_KNEE)
         for i in np.flatnonzero(np.isnan(scale[:, 0])):
@@ -140,7 +139,7 @@ class BoundScaler:
         return Scales(loc, scale, unit, knee)
 
     def _from_own_past(self, series: int, steps: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Moments of the observations up to each step, by running sums: what comes later cannot change them."""
+        """Moments of the observations up to each step, by running sums: later values cannot change them."""
         scaler, config = self.scaler, self.scaler.config
         first, past = int(self.panel.offsets[series]), self.panel.rows_until(series, steps)
         y = self.target(series, int(past[-1]))
@@ -171,7 +170,7 @@ class BoundScaler:
         return loc, np.where(is_known | never_sold, scale, scaler.default_scale), unit, knee
 
     def _spread(self, squares: np.ndarray, count: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """Root mean square, as if PRIOR_COUNT observations more had the typical spread of a series of this size."""
+        """Root mean square, with PRIOR_COUNT additional observations of the typical spread of a series of this size."""
         scaler = self.scaler
         prior = scaler.typical_spread * (1.0 if scaler.config.log1p else _size(size, scaler.default_scale))
         weight = PRIOR_COUNT[scaler.config.by]
@@ -182,8 +181,7 @@ class BoundScaler:
 class NumberScaler:
     """Standard scaling of numeric covariates, by block; flags stay 0 and 1, missing values become 0, the mean.
 
-    What is far from all that training saw is brought nearer, by `compressed`: networks are wild where they were never
-    taught.
+    Values far from all training data are compressed by `compressed`, since networks extrapolate badly.
     """
 
     loc: dict[str, np.ndarray]
@@ -199,14 +197,14 @@ class NumberScaler:
         return cls(loc, scale)
 
     def forward(self, block: str, values: np.ndarray) -> np.ndarray:
-        """float32, with 0 where there is no value."""
+        """Scaled float32 numbers; 0 for missing values."""
         scaled = compressed((values - self.loc[block]) / self.scale[block])
         return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class CategoryFilter:
-    """Codes of categories that training never saw become `UNKNOWN`, by block: a code without training is noise."""
+    """Codes of categories not seen in training become `UNKNOWN`, by block, since their embeddings are untrained."""
 
     lookup: dict[str, list[np.ndarray]]
 
@@ -229,7 +227,7 @@ class CategoryFilter:
 
 
 def compressed(x: np.ndarray) -> np.ndarray:
-    """x, but logarithmic where it is farther than FAR from 0."""
+    """x, but logarithmic beyond FAR."""
     size = np.abs(x)
     return np.where(size > FAR, np.sign(x) * (FAR + np.log1p(np.maximum(size - FAR, 0))), x)
 
@@ -240,7 +238,7 @@ def _running(values: np.ndarray) -> np.ndarray:
 
 
 def positive(spread, centre) -> np.ndarray:
-    """`spread` where it is one; else the size of the centre; else 1."""
+    """`spread` if it is not negligible, otherwise the absolute value of the centre, otherwise 1."""
     size = np.abs(centre)
     return np.where(spread > RELATIVE_FLOOR * size, spread, np.where(size > 0, size, 1.0))
 
@@ -250,7 +248,7 @@ def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
 
 
 def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, default_scale: float) -> float:
-    """The median over series of the root mean square of their surprises; relative to the size of z, unless it is a
+    """The median over series of the root mean square of their surprises, relative to the mean size of z unless z is a
     logarithm."""
     spreads, target = [], TargetReader(panel, config)
     for series in range(0, panel.num_series, -(-panel.num_series // MOST_SERIES)):
@@ -264,7 +262,7 @@ def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, def
 
 
 def _typical_largest(panel: Panel, ends: np.ndarray) -> float:
-    """The median over series of the largest size of y."""
+    """The median over series of the largest absolute y."""
     largest = []
     for first, stop in panel.series_chunks():
         a, b = panel.offsets[first], panel.offsets[stop]
@@ -276,7 +274,7 @@ def _typical_largest(panel: Panel, ends: np.ndarray) -> float:
 
 
 def _moments(panel: Panel, ends: np.ndarray, config: ScalingConfig) -> tuple[np.ndarray, ...]:
-    """Count, mean, standard deviation and mean size of each series' observations in its first rows."""
+    """Count, mean, standard deviation and mean absolute value of the observations in the first rows of each series."""
     count, mean, std, size = (np.zeros(panel.num_series) for _ in range(4))
     target = TargetReader(panel, config)
     for first, stop in panel.series_chunks():
@@ -297,7 +295,7 @@ def _moments(panel: Panel, ends: np.ndarray, config: ScalingConfig) -> tuple[np.
 
 
 def _training_parts(panel: Panel, until: int | None) -> dict[Role, tuple[str, Callable[[int, int], np.ndarray]]]:
-    """For each role the block of arrays, and which of its rows a … b training may see."""
+    """For each role, its block of arrays, and which of its rows a … b may be used in training."""
     ends, times = panel.row_ends(until), panel.arrays["event_times"]
     begun = ends > panel.offsets[:-1]
     known_events = np.ones(len(times), bool) if until is None else times <= until

@@ -1,4 +1,4 @@
-"""Column roles and kinds: what each column of a user's frame means."""
+"""The roles and kinds of the columns of a user's frame."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal
@@ -29,7 +29,7 @@ OF_THE_CALENDAR = (*CALENDAR_FEATURES, YEAR_WAVE)
 
 
 class Schema(Settings):
-    """What the columns mean. Only the target, the id and the time are needed; their default names are Nixtla's."""
+    """The roles of columns. Only target, id and time are required; their default names are Nixtla's."""
 
     error_type: ClassVar[type[MqcastError]] = SchemaError
 
@@ -37,26 +37,26 @@ class Schema(Settings):
     id: str = Field(default="unique_id", description="which series a row belongs to")
     time: str = Field(default="ds", description="the row's date")
     freq: str | None = Field(default=None, description="'h', 'D', 'W-SUN', 'MS' …; None: inferred from the dates")
-    static: Names = Field(default=(), description="one value a series; the id may be one of them")
+    static: Names = Field(default=(), description="one value per series; the id may be one of them")
     past: Names = Field(default=(), description="observed up to the creation time, unknown after it")
     known: Names = Field(default=(), description="per series, known as far ahead as the horizon: promotions, prices")
     events: Names = Field(default=(), description="the same for all series at a date: holidays, campaigns")
     observed: str | None = Field(default=None, description="flag: False where demand was not observed (stock-out)")
-    kinds: dict[str, Kind] = Field(default={}, description="a column's kind, where its type does not show it")
+    kinds: dict[str, Kind] = Field(default={}, description="the kind of a column, if its type does not show it")
     time_grid: Literal["calendar", "rows"] = Field(
         default="calendar", description="'rows': consecutive rows are consecutive steps (trading days)"
     )
     stamp: Literal["start", "end"] | None = Field(
-        default=None, description="which end of its period a date names; None: by custom (weeks: the end)"
+        default=None, description="which end of its period a date stands for; None: by convention (weeks: the end)"
     )
-    holidays: Names = Field(default=(), description="countries or regions whose holidays count: 'US', 'DE-BY'")
+    holidays: Names = Field(default=(), description="countries or regions of holidays: 'US', 'DE-BY'")
     calendar: Names | None = Field(
         default=None, description=f"of {', '.join(OF_THE_CALENDAR)} (cosines and sines); None: those that fit"
     )
 
     @classmethod
     def of(cls, schema: "Schema | Mapping[str, Any] | None") -> "Schema":
-        """A schema, however it is given: itself, a dictionary of its arguments, or None for the default names."""
+        """The schema from a Schema, a dictionary of its arguments, or None for the default names."""
         if isinstance(schema, Schema):
             return schema
         given: Any = {} if schema is None else schema
@@ -96,7 +96,7 @@ class Schema(Settings):
         return self
 
     def roles(self) -> list[tuple[str, str]]:
-        """(role, column) of every column, keys first."""
+        """The (role, column) pairs of all columns, keys first."""
         single = [("id", self.id), ("time", self.time), ("target", self.target)]
         single += [("observed", self.observed)] if self.observed else []
         return single + [(role, name) for role in ROLES for name in getattr(self, role)]
@@ -105,7 +105,7 @@ class Schema(Settings):
         return tuple(name for role in ROLES for name in getattr(self, role))
 
     def numbers(self, role: Role) -> tuple[str, ...]:
-        """The role's numbers and flags, in the schema's order (kinds must be resolved)."""
+        """The numbers and flags of a role, in the order of the schema (kinds must be resolved)."""
         return tuple(name for name in getattr(self, role) if self.kinds[name] != "category")
 
     def categories(self, role: Role) -> tuple[str, ...]:
@@ -121,11 +121,11 @@ class Schema(Settings):
 
 
 def refuse_taken(ours: Mapping[str, str], columns: Collection[str], where: str) -> None:
-    """Raise if an id or a time column is called as a column of the answers is: one would overwrite the other."""
+    """Raise if the id or time column has the name of a column in the result, which would overwrite it."""
     for role, name in ours.items():
         if name in OF_FORECASTS or name in columns or level_of(name) is not None:
             raise SchemaError(
-                f"the {role} column is called {quoted(name)}, as a column of {where} is; rename yours, for example to "
+                f"the {role} column is called {quoted(name)}, like a column of {where}; rename yours, for example to "
                 f"'{'unique_id' if role == 'id' else 'ds'}'"
             )
 
@@ -135,7 +135,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Numbers, true/false, or nothing at all."""
+    """Whether a type has numbers, true/false, or only missing values."""
     kind = plain_type(kind)
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
     return any(is_(kind) for is_ in tests)

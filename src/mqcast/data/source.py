@@ -22,7 +22,7 @@ from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneErr
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # of pandas, polars or Arrow; Parquet
+FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # pandas, polars or Arrow; or paths of Parquet files
 BATCH_BYTES = 32 * 2**20
 SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
@@ -34,12 +34,12 @@ class Source(Protocol):
     what: str
     num_rows: int
     names: list[str]
-    index_names: list[str]  # of a pandas index: a frequent place for a column that seems to be missing
+    index_names: list[str]  # of a pandas index, which often has the column that seems to be missing
 
     def type_of(self, name: str) -> pa.DataType: ...
 
     def column(self, name: str) -> pa.Array:
-        """One column, whole."""
+        """One complete column."""
         ...
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
     def sorted_batches(self, names: Sequence[str], id: str, time: str) -> Iterator[pa.RecordBatch]:
-        """All rows by (id as text, time)."""
+        """All rows, sorted by (id as text, time)."""
         ...
 
 
@@ -67,13 +67,15 @@ def open_source(frame: FrameLike, what: str = "the frame") -> Source:
     except nw.exceptions.DuplicateError:
         names = list(getattr(given, "column_names", None) or given.columns)
         _refuse_repeated([str(name) for name in names], what)
-        raise SchemaError(f"{what} has two columns of one name; rename one of them") from None
+        raise SchemaError(f"{what} has two columns with the same name; rename one of them") from None
     except UnicodeDecodeError:
-        raise SchemaError(f"{what} has a column whose name is not UTF-8; rename it") from None
+        raise SchemaError(f"{what} has a column with a name that is not UTF-8; rename it") from None
     except TypeError:
         pass
     except nw.exceptions.NarwhalsError as error:
-        raise SourceError(f"{what} cannot be computed ({_first_line(error)})", "collect it and see") from None
+        raise SourceError(
+            f"{what} cannot be computed ({_first_line(error)})", "call collect() to find the cause"
+        ) from None
     try:
         return MemorySource(nw.from_native(pa.table(frame)), what)
     except (TypeError, ValueError, pa.ArrowException):
@@ -83,7 +85,7 @@ def open_source(frame: FrameLike, what: str = "the frame") -> Source:
 
 
 class MemorySource:
-    """A frame in memory; each column is converted to Arrow when it is first asked for."""
+    """A frame in memory; each column is converted to Arrow when it is first used."""
 
     def __init__(self, frame: nw.DataFrame[Any], what: str):
         self.what = what
@@ -119,13 +121,13 @@ class MemorySource:
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise ColumnTypeError(
                     f"{self.what}, column {name!r}: the values have no common type that can be stored "
-                    f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one"
+                    f"({_odd_one_out(series.to_list()) or _first_line(error)}); convert them to one type"
                 ) from None
             try:
                 array.validate(full=True)  # an Arrow table may come from unchecked bytes
             except pa.ArrowException as error:
                 raise ColumnTypeError(
-                    f"{self.what}, column {name!r} is damaged ({_first_line(error)}); make it again"
+                    f"{self.what}, column {name!r} is damaged ({_first_line(error)}); create it again"
                 ) from None
             array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
             self._columns[name] = array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
@@ -133,7 +135,7 @@ class MemorySource:
 
 
 class ParquetSource:
-    """Parquet files, streamed; sorted out of core by DuckDB where they are not sorted already."""
+    """Parquet files, streamed; if they are not sorted, DuckDB sorts them on disk."""
 
     def __init__(self, paths: Sequence[str | Path], what: str):
         import pyarrow.dataset as pads  # slow to import
@@ -147,7 +149,9 @@ class ParquetSource:
             unified = pa.unify_schemas([_decoded(schema) for schema in schemas], promote_options="permissive")
         except pa.ArrowException as error:
             reason = _first_line(error)
-            raise ColumnTypeError(f"{what}: the files' columns differ in type ({reason}); write them alike") from None
+            raise ColumnTypeError(
+                f"{what}: the columns of the files have different types ({reason}); write them with the same types"
+            ) from None
         keys = [key for key in _folder_keys(self._files) if key not in unified.names]
         by_folder = pa.schema([(key, pa.string()) for key in keys])
         files, hive = [str(file) for file in self._files], pads.partitioning(by_folder, flavor="hive")
@@ -177,7 +181,7 @@ class ParquetSource:
         try:
             num_rows = 0
             for batch in self._data.to_batches(columns=list(names), **settings):
-                batch.validate(full=True)  # Parquet may hold text that is none, and codes without a value
+                batch.validate(full=True)  # Parquet files may have invalid text, and codes without a value
                 num_rows += batch.num_rows
                 yield batch
             if num_rows != self.num_rows:
@@ -189,7 +193,7 @@ class ParquetSource:
         import duckdb
 
         types = [self._data.schema.field(name).type for name in names]
-        plain = [f"c{i}" for i in range(len(names))]  # to DuckDB, Price and price are one name
+        plain = [f"c{i}" for i in range(len(names))]  # DuckDB does not distinguish Price and price
         schema = pa.schema(list(zip(plain, types, strict=True)))
         rows = pa.RecordBatchReader.from_batches(schema, (b.rename_columns(plain) for b in self.batches(names)))
         key, moment = plain[names.index(id)], plain[names.index(time)]
@@ -206,7 +210,7 @@ class ParquetSource:
                     yield pa.RecordBatch.from_arrays(columns, list(names))
             except duckdb.Error as error:
                 raise SourceError(
-                    f"{self.what} cannot be sorted ({_first_line(error)})", "see to it and retry"
+                    f"{self.what} cannot be sorted ({_first_line(error)})", "fix this and try again"
                 ) from None
 
     def _schema_of(self, file: Path) -> pa.Schema:
@@ -239,9 +243,9 @@ class ParquetSource:
 
 
 def _check_footer(footer: "pq.FileMetaData") -> None:
-    """Raise ArrowInvalid where counts contradict each other: Arrow would reserve memory for what is not there.
+    """Raise ArrowInvalid if the counts contradict each other, since Arrow would allocate memory for missing rows.
 
-    Of the columns nothing is asked: Arrow ends the process where their part of a footer is damaged.
+    The columns are not inspected, because Arrow crashes if their part of a footer is damaged.
     """
     rows = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
     if sum(rows) != footer.num_rows or min(rows, default=0) < 0:
@@ -250,7 +254,7 @@ def _check_footer(footer: "pq.FileMetaData") -> None:
 
 def _parquet_files(path: str | Path) -> list[Path]:
     place = path_of("path", path)
-    with contextlib.suppress(RuntimeError):  # there is no home folder
+    with contextlib.suppress(RuntimeError):  # if there is no home folder
         place = place.expanduser()
     if place.is_dir():
         inside = [file for file in place.rglob("*") if file.suffix in PARQUET_ENDINGS and file.is_file()]
@@ -267,12 +271,12 @@ def _parquet_files(path: str | Path) -> list[Path]:
     else:
         files = [place] if place.is_file() else []
     if not files:
-        raise SourceError(f"no Parquet file at {path}", "check the path; a folder or a glob of files will do too")
+        raise SourceError(f"no Parquet file at {path}", "check the path; it may also be a folder or a glob")
     return files
 
 
 def _folder_keys(files: list[Path]) -> list[str]:
-    """Columns that folder names carry: `store=3/part.parquet`."""
+    """Columns in the names of folders: `store=3/part.parquet`."""
     parts = [part for file in files for part in file.parts[:-1]]
     return list(dict.fromkeys(part.partition("=")[0] for part in parts if "=" in part))
 
@@ -289,16 +293,16 @@ def _encoded(schema: pa.Schema, names: list[str]) -> pa.Schema:
 
 
 def _pandas_categoricals(schema: pa.Schema) -> list[str]:
-    """Columns that pandas wrote as categorical; Parquet itself forgets it of numbers."""
+    """Columns that pandas wrote as categorical; Parquet itself does not store this for numbers."""
     try:
         stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
         return [str(c["name"]) for c in stored.get("columns", []) if c.get("pandas_type") == "categorical"]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return []  # what pandas noted is damaged; the columns' own types hold
+        return []  # the metadata of pandas are damaged; the types of the columns are used
 
 
 def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """DuckDB gives every date with a zone in UTC."""
+    """DuckDB returns all dates with a time zone in UTC."""
     return column.cast(type_) if pa.types.is_timestamp(type_) and column.type != type_ else column
 
 
@@ -325,18 +329,18 @@ def _refuse_repeated(names: list[str], what: str) -> None:
 
 
 def _refuse_mixed_dates(series: nw.Series[Any], name: str) -> None:
-    """Arrow would take the first value's zone and type for all: look at a pandas object column before that."""
+    """Check a pandas object column first, since Arrow would use the zone and type of the first value for all."""
     native = series.to_native()
     if str(getattr(native, "dtype", "")) != "object":
         return
     of_numpy = {isinstance(value, np.datetime64) for value in native if isinstance(value, np.generic)}
-    if len(of_numpy) > 1:  # Arrow would end the process
+    if len(of_numpy) > 1:  # Arrow would crash
         raise ColumnTypeError(f"column {name!r} mixes dates and other values of numpy; convert it to one type")
     dates = [value for value in native if isinstance(value, dt.date) and value == value]
     zones = {str(getattr(value, "tzinfo", None)) for value in dates}
     if len(zones) > 1:
         raise TimeZoneError(
-            f"dates of {len(zones)} time zones or offsets ({', '.join(sorted(zones)[:3])})",
+            f"dates in {len(zones)} time zones or offsets ({', '.join(sorted(zones)[:3])})",
             "convert them to one, for example with pd.to_datetime(column, utc=True).dt.tz_convert('Europe/Berlin')",
             column=name,
         )
@@ -349,7 +353,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _odd_one_out(values: list[Any]) -> str | None:
-    """The first value that is text where others are not, or the other way round, and its row."""
+    """The first value that is text while others are not, or the other way round, and its row."""
     present = [(row, value) for row, value in enumerate(values) if not _is_missing(value)]
     odd = next(
         ((row, value) for row, value in present if isinstance(value, str) != isinstance(present[0][1], str)), None

@@ -1,10 +1,10 @@
-"""Folders of mapped arrays: written durably, replaced in one step, checked when they are opened.
+"""Folders of mapped arrays: written durably, replaced in one step, and checked when they are opened.
 
     folder/panel.json        the manifest: format, schema, fingerprint, the name of the data folder, and of each array
-                             its shape and its file's size and SHA-256; sealed by a digest of its own
+                             its shape and the size and SHA-256 of its file; with a digest of itself
     folder/data-…/*.npy      the arrays
 
-The manifest is the one thing that is replaced; a crash before that leaves the old panel, or none.
+Only the manifest is replaced; a crash before that leaves the old panel, or none.
 """
 
 import errno
@@ -30,18 +30,18 @@ FORMAT_VERSION = 2
 MANIFEST = "panel.json"
 REMEDY = "restore it, or pack the panel again"
 DTYPES = ("|u1", "<u2", "<u4", "<u8", "<i4", "<i8", "<f4")
-SMALL_BYTES = 64 * 2**20  # a panel up to this size is read into memory and checked whole; a larger one is mapped
+SMALL_BYTES = 64 * 2**20  # a panel up to this size is read into memory and verified; a larger one is mapped
 
 
 @contextmanager
 def new_data_folder(folder: Path) -> Iterator[Path]:
-    """A fresh data folder inside `folder`; gone again, with `folder` if it was new, when something goes wrong."""
+    """A new data folder inside `folder`; after an error it is removed, and `folder` too if it was new."""
     with claimed(folder, "packing into", make_parents=True):
         if folder.is_file():
-            raise ArtifactError(f"{folder} is a file; name a folder for the panel")
+            raise ArtifactError(f"{folder} is a file; give a folder for the panel")
         is_new, data = not folder.exists(), None
         if not is_new and not (folder / MANIFEST).exists() and _holds_other_files(folder):
-            raise ArtifactError(f"{folder} holds something that is not a panel; name an empty or a new folder")
+            raise ArtifactError(f"{folder} is neither empty nor a panel; give an empty or a new folder")
         try:
             folder.mkdir(exist_ok=True)
             data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
@@ -53,17 +53,17 @@ def new_data_folder(folder: Path) -> Iterator[Path]:
                 folder.rmdir()
             if isinstance(error, OSError):
                 problem = error.strerror or error
-                raise ArtifactError(f"cannot write to {folder}: {problem}; see to it and retry") from error
+                raise ArtifactError(f"cannot write to {folder}: {problem}; fix this and try again") from error
             raise
 
 
 def _holds_other_files(folder: Path) -> bool:
-    """Is anything in the folder that an interrupted pack would not leave?"""
+    """Whether the folder has files that an interrupted pack would not leave."""
     return any(not entry.name.startswith("data-") for entry in folder.iterdir())
 
 
 def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array whose memory is a file; its blocks are reserved, so that a full disk is an error here, not a crash."""
+    """An array in a mapped file; its blocks are reserved, so that a full disk is an error here and not a crash."""
     file = data / f"{name}.npy"
     if 0 in shape:
         array = np.empty(shape, dtype)
@@ -75,13 +75,13 @@ def allocate_file(data: Path, name: str, shape: tuple[int, ...], dtype: Any) -> 
             try:
                 os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
             except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that reserve nothing
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot reserve blocks
                     raise
     return array
 
 
 def commit(folder: Path, data: Path, arrays: dict[str, np.ndarray], description: dict[str, Any]) -> None:
-    """Make the arrays durable, point the manifest at them, then drop what it pointed at before."""
+    """Write the arrays to disk, replace the manifest, then delete the old arrays."""
     for file in data.glob("*.npy"):
         if file.stem not in arrays:
             file.unlink()
@@ -112,7 +112,9 @@ def _described(file: Path, array: np.ndarray) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
-        raise ArtifactError(f"no panel at {folder}: there is no {MANIFEST}; write one with `mqcast pack`")
+        raise ArtifactError(
+            f"there is no panel at {folder}, because {MANIFEST} is missing; write one with `mqcast pack`"
+        )
     files = ArtifactFolder(folder, REMEDY)
     manifest = files.read_json(MANIFEST)
     if manifest.get("format") != FORMAT:
@@ -125,9 +127,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 class StoredArrays:
-    """A panel's arrays on disk. Small ones are read and checked now; large ones are mapped, and checked on demand.
+    """The arrays of a panel on disk. Small ones are read and verified now; large ones are mapped, and verified later.
 
-    Files stay open, so that what is checked later is what was mapped, even if the panel is packed again.
+    Files stay open, so that a later check reads the mapped files even if the panel has been packed again.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
@@ -151,17 +153,17 @@ class StoredArrays:
         self.is_verified = is_small
 
     def verify(self) -> None:
-        """Read every byte of the files that are mapped, and compare it with the manifest."""
+        """Read every byte of the mapped files and compare it with the manifest."""
         with self._lock:
             for file, handle in self.handles.items():
                 self._compare(file, entry_of_file(handle))
             self.is_verified = True
 
     def check_sizes(self) -> None:
-        """Raise if a mapped file has been cut off: to read what is missing would end the process."""
+        """Raise if a mapped file has been truncated, since reading beyond its end would crash the process."""
         for file, handle in self.handles.items():
             if os.fstat(handle).st_size < self.entries[file]["size"]:
-                raise self.files.damaged(file, "it has been cut off while it was open")
+                raise self.files.damaged(file, "it was truncated while it was open")
 
     def _read(self, file: str, entry: dict[str, Any]) -> np.ndarray:
         dtype, shape, size = _shape_of(entry)
@@ -170,7 +172,7 @@ class StoredArrays:
         return np.frombuffer(content, dtype, math.prod(shape), len(content) - size).reshape(shape)
 
     def _map(self, file: str, entry: dict[str, Any]) -> np.ndarray:
-        """Map what follows the header; the header itself is not parsed, for the manifest says what is in the file."""
+        """Map what follows the header; the header is not parsed, since the manifest describes the array."""
         dtype, shape, size = _shape_of(entry)
         handle = self.handles[file] = self.files.open_handle(file)
         if (size_now := os.fstat(handle).st_size) != entry["size"]:
@@ -182,11 +184,11 @@ class StoredArrays:
 
     def _compare(self, file: str, entry: dict[str, Any]) -> None:
         if entry != {name: self.entries[file][name] for name in entry}:
-            raise self.files.damaged(file, "its bytes are not those that were packed")
+            raise self.files.damaged(file, "its bytes have changed since it was packed")
 
 
 def _shape_of(entry: dict[str, Any]) -> tuple[np.dtype, tuple[int, ...], int]:
-    """Type, shape and bytes of an array that its file can hold."""
+    """Type, shape and size in bytes of an array, checked against the size of its file."""
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"an array of type {entry['dtype']!r}")
     dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])

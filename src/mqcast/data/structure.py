@@ -1,4 +1,4 @@
-"""What a panel's arrays must be like before anything indexes by them: types, shapes, offsets that rise."""
+"""Checks of a panel's arrays before they are used as indices: types, shapes, increasing offsets."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ FARTHEST = 2**56  # microseconds or steps from 1970: some 2,000 years
 
 
 def check_structure(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError unless the arrays fit each other and the schema; reads what there is one of a series."""
+    """Raise ValueError unless the arrays match each other and the schema; reads only arrays with a value per series."""
     schema = encoding.schema
     wanted = {"offsets", "id_offsets", "id_bytes", "first_step", "last_observed", "target", "event_times"}
     wanted |= {f"{block}_{kind}" for block in ROLES.values() for kind in ("number", "category")}
@@ -42,7 +42,7 @@ def check_structure(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def check_values(encoding: Encoding, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError unless every value is one that a packed panel may hold; reads all of it, a part at a time."""
+    """Raise ValueError unless every value is valid in a packed panel; reads everything, in parts."""
     for role, block in ROLES.items():
         sizes = np.array([len(encoding.vocabularies[name]) + 1 for name in encoding.schema.categories(role)], np.int64)
         for codes in _parts(arrays[f"{block}_category"]):
@@ -68,7 +68,7 @@ def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _check_rising(name: str, values: np.ndarray, offsets: np.ndarray) -> None:
-    """Inside each series; a first row may come at any time, a first step is 0."""
+    """Check that values increase within each series; a first row may be at any time, a first step is 0."""
     if np.abs(values[offsets[:-1]]).max() > (0 if name == "steps" else FARTHEST):
         raise ValueError(f"{name} do not begin where they should")
     for start in range(0, len(values) - 1, PART):
@@ -79,7 +79,7 @@ def _check_rising(name: str, values: np.ndarray, offsets: np.ndarray) -> None:
 
 
 def texts(offsets: np.ndarray, text: np.ndarray) -> pa.LargeStringArray:
-    """Names as Arrow has them, of offsets into their bytes; raises ValueError where those are not what they seem."""
+    """An Arrow array of names from offsets and bytes; raises ValueError if they are invalid."""
     if offsets.ndim != 1 or offsets.dtype != np.int64 or not offsets.size or text.ndim != 1 or text.dtype != np.uint8:
         raise ValueError("offsets and bytes of names have other types")
     _check_offsets("offsets of names", offsets, text.size, 0)
@@ -134,7 +134,7 @@ def _check_offsets(name: str, offsets: np.ndarray, end: int, min_length: int) ->
 
 
 def _check_steps(arrays: Mapping[str, np.ndarray]) -> None:
-    """Where each series begins and was last observed, and what its last row says, lie on a line of time."""
+    """Check that the first step, the last observation and the last row of each series are in order."""
     first, last, ends = arrays["first_step"], arrays["last_observed"], arrays["offsets"][1:] - 1
     length = arrays["steps"][ends].astype(np.int64) if "steps" in arrays else np.diff(arrays["offsets"]) - 1
     if (np.abs(first) > FARTHEST).any():

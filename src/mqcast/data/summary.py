@@ -1,4 +1,4 @@
-"""What a panel holds, as the command line shows it."""
+"""The summary of a panel that the command line shows."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from mqcast.data.schema import ROLES
 
 @dataclass(frozen=True)
 class Summary:
-    """What a panel holds, as the command line shows it."""
+    """The summary of a panel that the command line shows."""
 
     num_series: int
     num_rows: int

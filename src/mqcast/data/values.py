@@ -1,4 +1,4 @@
-"""Arrow columns → checked numpy values, with errors that say which series, column and date."""
+"""Arrow columns → checked numpy values, with errors that name the series, column and date."""
 
 import decimal
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ UNKNOWN = 0  # the code of a missing, absent or unseen category; seen ones count
 
 @dataclass(frozen=True)
 class Where:
-    """Which series and time each row of a batch has; either may not apply."""
+    """The series and time of each row of a batch, if they apply."""
 
     ids: list[str]
     series: np.ndarray | None = None
@@ -72,7 +72,7 @@ def categories(column: pa.Array, codes_of: dict[str, int]) -> np.ndarray:
 
 
 def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
-    """For columns that have to be known ahead."""
+    """Raise if a value of a known column is missing."""
     if not missing.any():
         return
     rows = np.flatnonzero(missing)[:3]
@@ -87,7 +87,7 @@ def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
 
 
 def as_codes(values: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """Codes (null: -1) and the values they stand for, some of which may not occur."""
+    """Codes (null: -1) and their values, some of which may not occur."""
     if pa.types.is_dictionary(values.type):
         distinct = values.dictionary
         if distinct.null_count or len(distinct.unique()) < len(distinct):
@@ -110,7 +110,7 @@ def is_missing(column: pa.Array) -> np.ndarray:
 
 
 def as_text(values: pa.Array) -> list[str | None]:
-    """Ids or categories as text, alike whatever type they came in: 3, 3.0 and '3' are '3'."""
+    """Ids or categories as text, the same for all types: 3, 3.0 and '3' become '3'."""
     return [None if value is None or value != value else _text(value) for value in values.to_pylist()]
 
 
@@ -124,7 +124,7 @@ def _text(value: object) -> str:
 
 
 def as_microseconds(times: pa.Array) -> np.ndarray:
-    """Microseconds since 1970, in UTC where the column has a time zone."""
+    """Microseconds since 1970, in UTC if the column has a time zone."""
     kind = pa.timestamp("us", tz=getattr(times.type, "tz", None))
     is_finer = pa.types.is_timestamp(times.type) and times.type.unit == "ns"
     try:

@@ -1,4 +1,4 @@
-"""A panel as it was known at a time, and a panel as a run reads it. No row is copied: views read it when asked."""
+"""A panel as it was known at a time, and a panel as a run reads it, as views without copies of rows."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ CHUNK_ROWS = 2**20
 
 
 class RowsView:
-    """Some rows of an array, renumbered, and perhaps with other codes; it is indexed like an array."""
+    """Some rows of an array, renumbered and perhaps recoded; it can be indexed like an array."""
 
     def __init__(self, array: Any, pieces: "Pieces | None" = None, codes: list[np.ndarray] | None = None):
         self.array, self.pieces, self.codes = array, pieces, codes
@@ -44,7 +44,7 @@ class RowsView:
 
 
 class Pieces:
-    """Which rows of a panel's arrays a view has: of each of its series the first ones."""
+    """The rows of a panel's arrays in a view: the first rows of some series."""
 
     def __init__(self, starts: np.ndarray, lengths: np.ndarray):
         self.offsets = np.append(0, np.cumsum(lengths))
@@ -52,7 +52,7 @@ class Pieces:
         self.num_rows = int(self.offsets[-1])
 
     def rows(self, index: Any) -> Any:
-        """The array's numbers of some of the view's rows."""
+        """The row numbers in the array of some rows of the view."""
         if isinstance(index, slice):
             first, stop, step = index.indices(self.num_rows)
             series = int(np.searchsorted(self.offsets, first, side="right")) - 1
@@ -64,16 +64,15 @@ class Pieces:
 
 
 def known_at(panel: Panel, time: int, layout: Layout | None = None) -> Panel:
-    """The rows and events up to a time, of the series that had begun by then.
+    """The rows and events up to a time, of the series that had started by then.
 
-    Its categories and holidays are those that had occurred by then, as if nothing had been written later; with a layout
-    they are the layout's.
+    Categories and holidays are those that had occurred by then, as if there were no later data, or those of a layout.
     """
     panel.require_verified()
     lengths = panel.row_ends(time) - panel.offsets[:-1]
     begun = np.flatnonzero(lengths > 0)
     if begun.size == 0:
-        raise ConfigError("no series has a row up to this date, so that nothing is known; give a later one")
+        raise ConfigError("no series has a row up to this date; give a later one")
     lengths = lengths[begun]
     pieces = Pieces(panel.offsets[begun], lengths)
     arrays = {"offsets": pieces.offsets, "first_step": panel.first_step[begun], **_ids(panel, begun)}
@@ -86,12 +85,12 @@ def known_at(panel: Panel, time: int, layout: Layout | None = None) -> Panel:
             arrays[name] = array[: int(np.searchsorted(panel.arrays["event_times"], time, side="right"))]
     arrays["last_observed"] = _last_observed(panel, begun, pieces.offsets, arrays)
     view = Panel(panel.layout, arrays, panel.stored)
-    view.__dict__["_warned_of_reach"] = True  # that events end here is meant
+    view.__dict__["_warned_of_reach"] = True  # events end here on purpose
     return read_as(view, layout or _layout_of(view))
 
 
 def read_as(panel: Panel, layout: Layout) -> Panel:
-    """The panel with a layout's categories and holidays, all of which it has; its others become unknown."""
+    """The panel with the categories and holidays of a layout, all of which it has; others become unknown."""
     assert can_be_read_as(panel, layout)
     if layout == panel.layout:
         return panel
@@ -107,7 +106,7 @@ def read_as(panel: Panel, layout: Layout) -> Panel:
 
 
 def can_be_read_as(panel: Panel, layout: Layout) -> bool:
-    """Has it the same columns, kinds and frequency, and all categories and holidays that the layout knows?"""
+    """Whether the panel has the columns, kinds, frequency, categories and holidays of the layout."""
     ours, theirs = panel.layout.encoding, layout.encoding
     if (ours.schema, ours.axis) != (theirs.schema, theirs.axis) or not set(layout.holidays) <= set(panel.holidays):
         return False
@@ -115,7 +114,7 @@ def can_be_read_as(panel: Panel, layout: Layout) -> bool:
 
 
 def _codes(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
-    """Their code for each of ours."""
+    """The code in the layout for each code of the panel."""
     code_of = {text: i + 1 for i, text in enumerate(theirs)}
     return np.array([UNKNOWN, *(code_of.get(text, UNKNOWN) for text in ours)], np.int64)
 
@@ -128,7 +127,7 @@ def _ids(panel: Panel, series: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _last_observed(panel: Panel, series: np.ndarray, offsets: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Each series' last step with a target; where there is none, the step before its first."""
+    """The last step with a target of each series; without any, the step before its first."""
     target, steps = arrays["target"], arrays.get("steps")
     row, first = offsets[1:] - 1, offsets[:-1]
     lacking = np.flatnonzero(np.isnan(target[row]))
@@ -141,7 +140,7 @@ def _last_observed(panel: Panel, series: np.ndarray, offsets: np.ndarray, arrays
 
 
 def _layout_of(view: Panel) -> Layout:
-    """With the categories and holidays that occur in the view."""
+    """A layout with the categories and holidays that occur in the view."""
     schema, axis, vocabularies = view.schema, view.axis, dict(view.vocabularies)
     for role, block in ROLES.items():
         stored, names = view.arrays[f"{block}_category"], schema.categories(role)

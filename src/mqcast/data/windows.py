@@ -1,8 +1,8 @@
 """Creation times, spans of them, and the pure function (seed, epoch, step) → windows.
 
-A window holds `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
-windows of one batch share their dates. The windows of an epoch lie on a lattice of creation times that is shifted
-each epoch, so that every (series, creation time) is a training trajectory exactly once an epoch.
+A window has `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
+windows of one batch share their dates. The windows of an epoch are on a grid of creation times that is shifted in each
+epoch, so that every (series, creation time) pair is a training trajectory exactly once per epoch.
 """
 
 import datetime as dt
@@ -17,11 +17,11 @@ from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError, DataError, quoted
 from mqcast.settings import WindowConfig
 
-NUM_EPOCHS_AT_MOST = 2**31  # a random stream of its own, beside those of the epochs
+NUM_EPOCHS_AT_MOST = 2**31  # a separate random stream, apart from those of the epochs
 
 
 def as_time(value: Any, axis: TimeAxis) -> int:
-    """A date as the axis counts it: text, date, datetime, numpy or pandas timestamp."""
+    """The time of a date on the axis: text, date, datetime, numpy or pandas timestamp."""
     bad = ConfigError(f"{quoted(value)} is not a date; write it as '2024-01-07' or give a datetime")
     if isinstance(value, str):
         try:
@@ -32,7 +32,7 @@ def as_time(value: Any, axis: TimeAxis) -> int:
         raise bad
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         if axis.zone is None:
-            raise ConfigError(f"{value} has a time zone, the panel has none; leave the zone out")
+            raise ConfigError(f"{value} has a time zone, but the panel has none; leave out the time zone")
         utc = np.array([value.astimezone(dt.UTC).replace(tzinfo=None)], "M8[us]").astype(np.int64)
         return int((utc if axis.in_utc else wall_times(utc, axis.zone))[0])
     time = np.array([value], "M8[us]").astype(np.int64)
@@ -41,9 +41,9 @@ def as_time(value: Any, axis: TimeAxis) -> int:
 
 @dataclass(frozen=True)
 class Span:
-    """Creation times from `first` to `last`, with targets not after `until`; times, None: unbounded.
+    """Creation times from `first` to `last`, with targets up to `until`; None: unbounded.
 
-    Context may reach back before the span.
+    Context may start before the span.
     """
 
     first: int | None = None
@@ -56,7 +56,7 @@ class Windows:
     """One batch of windows: of its `num_fcts` creation times, window b scores first_fct[b] … last_fct[b].
 
     All are steps of the window's series. `start` is the first creation time, scored or not; nothing after `last_target`
-    may be seen.
+    may be used.
     """
 
     series: np.ndarray
@@ -74,9 +74,9 @@ class Windows:
         return replace(self, **{name: getattr(self, name)[index] for name in steps})
 
     def split(self, size: int) -> "list[Windows]":
-        """Micro-batches of `size` windows, the last perhaps of fewer; they depend on nothing else.
+        """Micro-batches of `size` windows, perhaps fewer in the last; they depend only on the size.
 
-        They have the creation times that some window of them scores, and those between.
+        Each has the creation times from the first to the last that one of its windows scores.
         """
         parts = (self.take(np.arange(i, min(i + size, len(self)))) for i in range(0, len(self), size))
         return [part._trimmed() for part in parts]
@@ -87,7 +87,7 @@ class Windows:
 
 
 class WindowPlan:
-    """Which windows each step of each epoch takes."""
+    """The windows of each step of each epoch."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class WindowPlan:
 
     @property
     def num_trajectories(self) -> int:
-        """(series, creation time) pairs in an epoch, before those without any observed target are masked out."""
+        """The number of (series, creation time) pairs in an epoch, including those without any observed target."""
         return int((self.last_fct - self.first_fct + 1).sum())
 
     def num_batches(self, epoch: int) -> int:
@@ -162,7 +162,7 @@ class WindowPlan:
         return self._in_batches(_Order(owner, cell, origin, np.zeros(0, np.int64)), rng)
 
     def _in_batches(self, order: "_Order", rng: np.random.Generator) -> "_Order":
-        """Cut the windows into batches, none over two cells if dates are shared, and shuffle the batches."""
+        """Divide the windows into batches, each within one cell if dates are shared, and shuffle the batches."""
         group = order.cell if self.config.aligned else np.zeros_like(order.cell)
         begins = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
         rank = np.arange(len(group)) - np.repeat(begins, np.diff(np.append(begins, len(group))))
@@ -178,7 +178,7 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class _Order:
-    """An epoch's windows in their order: the series, which cell of the lattice, and where each batch begins."""
+    """The windows of an epoch in order: their series, their cell of the grid, and the start of each batch."""
 
     owner: np.ndarray
     cell: np.ndarray
@@ -187,7 +187,7 @@ class _Order:
 
 
 def _creation_times(panel: Panel, config: WindowConfig, span: Span) -> tuple[np.ndarray, ...]:
-    """Series with something to learn, their first and last creation time and their last visible target, in steps."""
+    """Series with creation times to train on, their first and last one, and their last usable target, in steps."""
     until = (
         panel.last_observed if span.until is None else np.minimum(panel.last_observed, panel.steps_until(span.until))
     )

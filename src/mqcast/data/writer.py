@@ -1,4 +1,4 @@
-"""The gate's second pass: sorted batches are checked and written into the panel's arrays."""
+"""The second pass of the input gate: sorted batches are checked and written into the arrays of the panel."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ LEAST_FILLED = 0.25
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a frame is read: the schema with every kind known, the time axis, the categories' values."""
+    """How a frame is read: the schema with all kinds, the time axis, and the values of categories."""
 
     schema: Schema
     axis: TimeAxis
@@ -52,7 +52,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the gate hands over."""
+    """The result of the input gate."""
 
     encoding: Encoding
     ids: list[str]
@@ -89,7 +89,7 @@ class Writer:
         self.codes_of = {name: {text: i + 1 for i, text in enumerate(v)} for name, v in self.vocabularies.items()}
         self.rank = {text: i for i, text in enumerate(ids)}
         self.row = 0
-        self.last_row = (-1, 0)  # series and time of the newest row
+        self.last_row = (-1, 0)  # series and time of the last row
         self.last_time = NEVER
         self.first_row = np.full(len(ids), -1, np.int64)
         self.static = [name for name in self.schema.static if column_sources[name] is source and name != self.schema.id]
@@ -120,7 +120,7 @@ class Writer:
         return arrays
 
     def check(self, batch: pa.RecordBatch) -> Rows:
-        """The values of rows in the order (id, time), each checked by itself; safe to call from several threads."""
+        """The values of rows sorted by (id, time), each checked on its own; safe to call from several threads."""
         codes, distinct = as_codes(batch.column(self.schema.id))
         series = np.array([self.rank.get(text or "", -1) for text in as_text(distinct)], dtype=np.int32)[codes]
         column = batch.column(self.schema.time)
@@ -132,7 +132,7 @@ class Writer:
         return Rows(where, series, times, steps, self._target(batch, where), columns)
 
     def add(self, rows: Rows) -> None:
-        """Write the next rows; refuses what only shows beside the rows before."""
+        """Write the next rows; raises for problems that show only in comparison with earlier rows."""
         place = slice(self.row, self.row + len(rows.series))
         steps = self._write_steps(place, rows)
         self.arrays["target"][place] = rows.target
@@ -181,8 +181,8 @@ class Writer:
                 OffGridError,
                 ~on_grid,
                 self.schema.time,
-                f"not on the grid {self.axis.frequency}, which has {near}",
-                "correct the date, say another freq, or time_grid='rows' if consecutive rows are consecutive steps",
+                f"not on the grid of frequency {self.axis.frequency}, which has {near}",
+                "correct the date, give another freq, or time_grid='rows' if consecutive rows are consecutive steps",
             )
         return steps
 
@@ -203,7 +203,7 @@ class Writer:
             return numbers(batch.column(name), name, where)
         flag = flags(batch.column(observed), observed, where)
         if np.isnan(flag).any():
-            raise where.error(KnownValuesError, np.isnan(flag), observed, "missing", "say True or False")
+            raise where.error(KnownValuesError, np.isnan(flag), observed, "missing", "give True or False")
         return numbers(batch.column(name), name, where, counts=flag == 1)
 
     def _write_static(self, place: slice, rows: Rows) -> None:
@@ -222,7 +222,7 @@ class Writer:
                 )
 
     def _values(self, batch: pa.RecordBatch, name: str, where: Where) -> np.ndarray:
-        """A covariate's checked numbers or codes."""
+        """The checked numbers or codes of a covariate."""
         column, kind = batch.column(name), self.schema.kinds[name]
         if name in self.schema.known:
             refuse_missing(is_missing(column), name, where)
@@ -231,7 +231,7 @@ class Writer:
         return (flags if kind == "flag" else numbers)(column, name, where)
 
     def _place(self, role: Role, name: str) -> np.ndarray:
-        """The column of the array that holds this covariate."""
+        """The column of the array with this covariate."""
         if self.schema.kinds[name] == "category":
             return self.arrays[f"{role}_category"][:, self.schema.categories(role).index(name)]
         return self.arrays[f"{role}_number"][:, self.schema.numbers(role).index(name)]
@@ -250,12 +250,12 @@ class Writer:
         if (table := self.side["events"]) is not None:
             self._read_events(table)
         if "steps" in self.arrays and np.array_equal(self.arrays["steps"][offsets[1:] - 1], np.diff(offsets) - 1):
-            del self.arrays["steps"]  # no gap anywhere: a row's number tells its step
+            del self.arrays["steps"]  # without gaps, the number of a row gives its step
         self.arrays |= self.events.arrays(self.allocate)
         return Contents(self.encoding, self.ids, self.arrays)
 
     def _check_frequency(self) -> None:
-        """A frequency inferred from the dates must not leave a panel that is mostly gaps."""
+        """Raise if an inferred frequency would leave mostly gaps."""
         if "steps" not in self.arrays:
             return
         num_steps = int(self.arrays["steps"][self.arrays["offsets"][1:] - 1].astype(np.int64).sum()) + len(self.ids)
@@ -263,7 +263,7 @@ class Writer:
             raise OffGridError(
                 f"the dates look like frequency {self.axis.frequency}, but then {1 - self.row / num_steps:.0%} of the "
                 f"steps would be missing",
-                f"say Schema(freq='{self.axis.frequency}') if that is so, or the frequency that is meant",
+                f"give Schema(freq='{self.axis.frequency}') if that is right, otherwise the right frequency",
                 column=self.schema.time,
             )
 
@@ -272,8 +272,8 @@ class Writer:
         never = np.flatnonzero(last == NEVER)
         if self.is_new and never.size:
             raise AllMissingError(
-                "no observed value" + (f" (nor in {never.size - 1} further series)" if never.size > 1 else ""),
-                "drop the series; one without history can only be forecast, as a cold start",
+                "no observed value" + (f" (also in {never.size - 1} more series)" if never.size > 1 else ""),
+                "drop the series; without history it can only be forecast as a cold start",
                 column=self.schema.target,
                 series=self.ids[never[0]],
             )
@@ -301,13 +301,13 @@ class Writer:
                 self._place("static", name)[series] = self._values(batch, name, where)
         if not seen.all():
             missing = np.flatnonzero(~seen)
-            more = f" (nor are {missing.size - 1} further series)" if missing.size > 1 else ""
+            more = f" (like {missing.size - 1} more series)" if missing.size > 1 else ""
             raise StaticValuesError(f"not in the static table{more}", "add its row", series=self.ids[missing[0]])
 
     def _read_events(self, table: Source) -> None:
         if table.num_rows == 0:
             raise EventTableError(
-                "the event table has no row", "give one row a date; it must reach the last target date"
+                "the event table has no rows", "give one row per date; it must reach the last target date"
             )
         for batch in table.batches([self.schema.time, *self.schema.events]):
             column = batch.column(self.schema.time)
@@ -326,12 +326,12 @@ class Writer:
         if self.events.last_time < self.last_time:
             raise EventTableError(
                 f"the event table ends at {show_time(self.events.last_time)}, before the last target date",
-                "extend it; a row without events will do",
+                "extend it; a row without events is enough",
                 time=show_time(self.last_time),
             )
 
     def _steps_of_days(self, days: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A table by days, beside hours: the times of all steps of each day, and which day each is of."""
+        """For a table by days and shorter steps: the times of all steps of each day, and the day of each."""
         bounds = np.stack((days, days + DAY))
         if self.axis.in_utc and self.axis.zone:
             bounds = utc_times(bounds, self.axis.zone)
@@ -353,7 +353,7 @@ class Writer:
 
 
 class _Events:
-    """Global covariates by time, gathered from the frame's rows or from the event table."""
+    """Global covariates by time, from the rows of the frame or from the event table."""
 
     def __init__(self, schema: Schema):
         self.schema = schema

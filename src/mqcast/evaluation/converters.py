@@ -1,9 +1,9 @@
-"""Forecasts of other libraries → forecast frames: `unique_id, cutoff, ds, horizon, q0.5, q0.9, …`, one row a date.
+"""Forecasts of other libraries → forecast frames: `unique_id, cutoff, ds, horizon, q0.5, q0.9, …`, one row per date.
 
-Frames of Nixtla's libraries, AutoGluon and Chronos come back as frames of the same kind, pandas or polars; objects of
-Darts and GluonTS as pandas frames. Where the horizon is not said, it is counted as in `mqcast.evaluation.horizons`;
-`freq` says the step where dates do not show it. A point forecast is taken for the 0.5 level where there is no such
-level. Quantiles that cross are left as they are.
+Frames of Nixtla's libraries, AutoGluon and Chronos are returned as frames of the same library, pandas or polars;
+objects of Darts and GluonTS as pandas frames. A missing horizon is counted as in `mqcast.evaluation.horizons`; give
+`freq` if the dates do not show the frequency. If there is no 0.5 level, a point forecast is used as such. Quantiles
+that cross are not changed.
 """
 
 import re
@@ -45,16 +45,16 @@ def from_neuralforecast(
     cutoff: Any = "cutoff",
     freq: str | None = None,
 ) -> IntoDataFrameT:
-    """What `cross_validation` of NeuralForecast, StatsForecast, MLForecast or TimeGPT gives.
+    """Convert the result of `cross_validation` of NeuralForecast, StatsForecast, MLForecast or TimeGPT.
 
-    `model` may be left out if there is one. For what `predict` gives, which has no cutoffs, `cutoff` is a date.
+    `model` may be left out if there is only one. The result of `predict` has no cutoffs: give `cutoff` as a date.
     """
     rows = _open(frame, (id, time))
     is_column = isinstance(cutoff, str) and cutoff in rows.columns
     if isinstance(cutoff, str) and not is_column and not cutoff[:1].isdigit():
         raise MissingColumnError(
-            f"the frame has no cutoff column {cutoff!r}{nearest(cutoff, rows.columns)}; name it, or, if this is what "
-            "predict gave, say the last date that it knew: cutoff='2024-01-07'"
+            f"the frame has no cutoff column {cutoff!r}{nearest(cutoff, rows.columns)}; give its name or, for the "
+            "result of predict, the last date of the history: cutoff='2024-01-07'"
         )
     keys = {id: "unique_id", time: "ds"} | ({cutoff: "cutoff"} if is_column else {})
     levels = _levels_of(model, [name for name in rows.columns if name not in keys and rows[name].dtype.is_numeric()])
@@ -64,9 +64,9 @@ def from_neuralforecast(
 def from_autogluon(
     predictions: Predictions[IntoDataFrameT], *, cutoff: Any = None, freq: str | None = None
 ) -> IntoDataFrameT:
-    """What AutoGluon's `TimeSeriesPredictor.predict` gives, or a list of it, or a dictionary by cutoff.
+    """Convert the result of AutoGluon's `TimeSeriesPredictor.predict`, a list of results, or a dictionary by cutoff.
 
-    Without a cutoff, it is one step before each series' first date.
+    The default cutoff is one step before the first date of each series.
     """
     return from_chronos(predictions, cutoff=cutoff, freq=freq)
 
@@ -79,9 +79,9 @@ def from_chronos(
     time: str = "timestamp",
     freq: str | None = None,
 ) -> IntoDataFrameT:
-    """What Chronos' `predict_df` gives, or a list of it, or a dictionary by cutoff.
+    """Convert the result of Chronos' `predict_df`, a list of results, or a dictionary by cutoff.
 
-    Without a cutoff, it is one step before each series' first date. Of several targets each is a series of its own,
+    The default cutoff is one step before the first date of each series. With several targets, each becomes a series
     "<id>/<target>".
     """
     dates = list(predictions) if isinstance(predictions, Mapping) else None if cutoff is None else [cutoff]
@@ -92,15 +92,15 @@ def from_chronos(
         rows = _open(frame, (id, time))
         parts.append(_named(rows, {id: "unique_id", time: "ds"}, _levels_in(rows)).with_columns(window=nw.lit(i)))
     if len({tuple(part.columns) for part in parts}) != 1:
-        problem = "differ in their quantile levels; convert those that are alike together"
-        raise SchemaError(f"the frames {problem if parts else 'are none; give one or more'}")
+        problem = "the frames have different quantile levels; convert only frames with the same levels together"
+        raise SchemaError(problem if parts else "there are no frames; give one or more")
     if dates is not None and len(dates) != len(parts):
-        raise ConfigError(f"one cutoff= for {len(parts)} frames; give a dictionary, {{cutoff: frame}}")
+        raise ConfigError(f"there is one cutoff= for {len(parts)} frames; give a dictionary, {{cutoff: frame}}")
     return forecast_frame(nw.concat(parts), freq, dates)
 
 
 def _open(frame: Any, keys: Sequence[str]) -> nw.DataFrame[Any]:
-    """The frame with its keys as columns, be they in a pandas index."""
+    """The frame with its keys as columns, even if they were in a pandas index."""
     if nw.dependencies.is_pandas_dataframe(frame):
         import pandas as pd
 
@@ -111,18 +111,18 @@ def _open(frame: Any, keys: Sequence[str]) -> nw.DataFrame[Any]:
         opened: Any = nw.from_native(frame)
     except TypeError:
         kind = type(frame).__name__
-        remedy = "give a pandas, polars or Arrow frame (of several models, those of one)"
+        remedy = "give a pandas, polars or Arrow frame, of one model at a time"
         raise ColumnTypeError(f"the forecasts are a {kind}; {remedy}") from None
     opened = opened.collect() if isinstance(opened, nw.LazyFrame) else opened
     for key in keys:
         if key not in opened.columns:
             hint = nearest(key, opened.columns)
-            raise MissingColumnError(f"the frame has no column {key!r}{hint}; say which of {opened.columns} it is")
+            raise MissingColumnError(f"the frame has no column {key!r}{hint}; name one of {opened.columns}")
     return opened
 
 
 def _levels_of(model: str | None, columns: list[str]) -> dict[float, str]:
-    """The column of each level of a model, by Nixtla's way of naming them."""
+    """The column of each level of a model, by Nixtla's naming scheme."""
     models: dict[str, dict[float, str]] = {}
     for name in columns:
         match = _OF_A_LEVEL.fullmatch(name)
@@ -134,9 +134,11 @@ def _levels_of(model: str | None, columns: list[str]) -> dict[float, str]:
         if (match := _OF_A_PARAMETER.fullmatch(name)) and models.get(match[1]):
             del models[name]
     if not models:
-        raise MissingColumnError("the frame has no column of a model; give what cross_validation returned")
+        raise MissingColumnError("the frame has no column of a model; give the result of cross_validation")
     if model is None and len(models) > 1:
-        raise SchemaError(f"the frame has several models, {_listed(models)}; say which: model={next(iter(models))!r}")
+        raise SchemaError(
+            f"the frame has several models, {_listed(models)}; choose one, such as model={next(iter(models))!r}"
+        )
     model = next(iter(models)) if model is None else model
     if model not in models:
         hint = nearest(model, list(models))
@@ -154,7 +156,7 @@ def _level(match: re.Match[str]) -> float:
 
 
 def _levels_in(rows: nw.DataFrame[Any]) -> dict[float, str]:
-    """The columns whose names are levels, as AutoGluon and Chronos name them."""
+    """The columns named by quantile levels, as in AutoGluon and Chronos."""
     levels = {float(name): name for name in rows.columns if re.fullmatch(r"0?\.\d+", name)}
     point = next((name for name in ("mean", "predictions") if name in rows.columns), None)
     if not levels and point is None:
@@ -163,7 +165,7 @@ def _levels_in(rows: nw.DataFrame[Any]) -> dict[float, str]:
 
 
 def _named(rows: nw.DataFrame[Any], keys: dict[str, str], levels: dict[float, str]) -> nw.DataFrame[Any]:
-    """The keys and quantiles alone, under the forecast frame's names."""
+    """Only the keys and quantiles, renamed as in a forecast frame."""
     ids = next(old for old, new in keys.items() if new == "unique_id")
     if "target_name" in rows.columns and rows["target_name"].n_unique() > 1:
         rows = rows.with_columns(nw.concat_str(nw.col(ids).cast(nw.String), "target_name", separator="/").alias(ids))
@@ -186,35 +188,35 @@ def from_darts(
     forecast_horizon: int | None = None,
     stride: int | None = None,
 ) -> "pd.DataFrame":
-    """What Darts' `historical_forecasts` gives: a list of forecasts, or a list of such lists for several series.
+    """Convert the result of Darts' `historical_forecasts`: a list of forecasts, or one such list per series.
 
-    With `last_points_only`, `forecast_horizon` and `stride` have to be what `historical_forecasts` was told. What
-    `predict` gives for several series is such lists too: `[[forecast] for forecast in forecasts]`.
+    With `last_points_only`, give the same `forecast_horizon` and `stride` as to `historical_forecasts`. Wrap the
+    forecasts of `predict` for several series as `[[forecast] for forecast in forecasts]`.
 
-    `ids` names the series; left out, a static covariate `unique_id`, `item_id` or `id` does, or else the component
-    (Darts forgets static covariates where a torch model predicts quantiles). Each component of a multivariate series is
-    a series "<id>/<component>". Samples give their quantiles, by default 0.1, 0.5 and 0.9; components such as "y_q0.10"
-    are quantiles; a deterministic forecast is the 0.5 level. A cutoff is one step before the first date: forecasts of a
-    model with an `output_chunk_shift` are older than they seem.
+    `ids` are the names of the series. The default is a static covariate `unique_id`, `item_id` or `id`, or else the
+    component (Darts drops static covariates when a torch model predicts quantiles). Each component of a multivariate
+    series becomes a series "<id>/<component>". Quantiles are computed from samples, by default 0.1, 0.5 and 0.9;
+    components such as "y_q0.10" are quantiles; a deterministic forecast is used as the 0.5 level. The cutoff is taken
+    to be one step before the first date, which is too late for models with an `output_chunk_shift`.
     """
     lasts = forecast_horizon is not None
     if _is_darts(forecasts) and not lasts:
         raise ConfigError(
-            "one Darts series may be a forecast or the last points of many; give forecast_horizon= if it is what "
-            "historical_forecasts(last_points_only=True) gave, or [series] if predict gave it"
+            "one Darts series may be a forecast or the last points of many; give forecast_horizon= if it is from "
+            "historical_forecasts(last_points_only=True), or [series] if it is from predict"
         )
     given = [forecasts] if _is_darts(forecasts) else list(forecasts)
     groups = [given] if given and _is_darts(given[0]) and not lasts else [[x] if _is_darts(x) else x for x in given]
     names = [ids] if isinstance(ids, str) else [None] * len(groups) if ids is None else list(ids)
     if len(names) != len(groups):
-        raise ConfigError(f"there are {len(names)} ids for {len(groups)} series; give one each")
+        raise ConfigError(f"there are {len(names)} ids for {len(groups)} series; give one id per series")
     parts, owner = [], {}
     for i, (name, group) in enumerate(zip(names, groups, strict=True)):
         for one in group:
             cutoffs, horizons = _darts_cutoffs(one, forecast_horizon, stride)
             for series, values in _darts_levels(one, name, quantiles):
                 if owner.setdefault(series, i) != i:
-                    raise ConfigError(f"two series are named {series!r}; name them with ids=")
+                    raise ConfigError(f"two series are named {series!r}; give different names with ids=")
                 parts.append((series, cutoffs, one.time_index, horizons, values))
     return _joined(parts)
 
@@ -231,7 +233,7 @@ def _darts_cutoffs(one: Any, lead: int | None, stride: int | None) -> tuple[list
     count = getattr(step, "n", step)
     if count % (stride or count) or (stride is None and count > 1):
         apart = getattr(step, "freqstr", step)
-        raise ConfigError(f"the last points are {apart} apart; say how many steps that is: stride=")
+        raise ConfigError(f"the last points are {apart} apart; give the number of steps between them: stride=")
     step = step.base * (count // (stride or 1)) if hasattr(step, "base") else count // (stride or 1)
     return [date - lead * step for date in one.time_index], np.full(n, lead)
 
@@ -239,7 +241,7 @@ def _darts_cutoffs(one: Any, lead: int | None, stride: int | None) -> tuple[list
 def _darts_levels(
     one: Any, name: str | None, quantiles: Sequence[float] | None
 ) -> list[tuple[str, dict[float, np.ndarray]]]:
-    """The id and quantiles of each component, dates first."""
+    """The id of each component and its quantiles, as arrays over dates."""
     values, components = one.all_values(copy=False), [str(component) for component in one.components]
     static = one.static_covariates
     if name is None and static is not None:
@@ -257,7 +259,10 @@ def _darts_levels(
     if quantiles is not None:
         for component, levels in by_component.items():
             if missing := [level for level in quantiles if level not in levels]:
-                has, remedy = _listed(map(str, levels)), "ask for others, or forecast with samples or these quantiles"
+                has, remedy = (
+                    _listed(map(str, levels)),
+                    "choose other levels, or forecast with samples or with these quantiles",
+                )
                 raise DataError(f"there is no level {missing[0]:g}, only {has}", remedy, series=name or component)
             by_component[component] = {level: levels[level] for level in quantiles}
     if len(by_component) == 1:
@@ -271,12 +276,12 @@ def from_gluonts(
     quantiles: Sequence[float] = (0.1, 0.5, 0.9),
     stamp: Literal["start", "end"] | None = None,
 ) -> "pd.DataFrame":
-    """GluonTS' `Forecast` objects, of any kind; their start dates tell the cutoffs.
+    """Convert GluonTS `Forecast` objects of any kind; the cutoff is one step before their start date.
 
-    GluonTS counts periods, not dates: `stamp` says whether your data names a week, month, quarter or year by its first
-    or its last day; left out, it is the last for weeks (as pandas' "W-SUN" does) and the first for longer ones. Each
-    dimension of a multivariate forecast is a series "<id>/<number>". Levels that a `QuantileForecast` does not have, it
-    makes up from its neighbours: name those it has.
+    GluonTS has periods instead of dates: `stamp` tells whether your data label a week, month, quarter or year by its
+    first or its last day. The default is the last day for weeks (as in pandas' "W-SUN") and the first for longer
+    periods. Each dimension of a multivariate forecast becomes a series "<id>/<number>". A `QuantileForecast`
+    interpolates levels that it does not have, so choose only levels that it has.
     """
     parts = []
     for i, forecast in enumerate(forecasts):
@@ -286,7 +291,7 @@ def from_gluonts(
         n, dates = forecast.prediction_length, _dates_of(forecast, stamp)
         values = {level: np.asarray(forecast.quantile(level), float).reshape(n, -1) for level in quantiles}
         for level in (level for level, value in values.items() if np.isnan(value).all()):
-            raise DataError(f"there is no level {level:g}", "name others: quantiles=", series=str(forecast.item_id))
+            raise DataError(f"there is no level {level:g}", "choose others: quantiles=", series=str(forecast.item_id))
         dims = next(iter(values.values())).shape[1]
         for k in range(dims):
             name = f"{forecast.item_id}/{k}" if dims > 1 else str(forecast.item_id)
@@ -315,7 +320,9 @@ def _joined(parts: list[tuple[str, list[Any], Any, np.ndarray, dict[float, np.nd
         raise EmptyFrameError("there is no forecast", "give one or more")
     ids, cutoffs, dates, horizons, values = zip(*parts, strict=True)
     if len({tuple(sorted(levels)) for levels in values}) > 1:
-        raise SchemaError("the forecasts differ in their quantile levels; name those that all have: quantiles=")
+        raise SchemaError(
+            "the forecasts have different quantile levels; choose those that all of them have: quantiles="
+        )
     frame = pd.DataFrame(
         {
             "unique_id": np.repeat(np.array(ids, object), [len(part) for part in dates]),

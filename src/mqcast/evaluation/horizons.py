@@ -1,10 +1,10 @@
-"""Rows of forecasts → forecast frames: cutoffs where they are not said, horizons, order.
+"""Rows of forecasts → forecast frames: fill in missing cutoffs, count horizons, sort rows.
 
-The horizon is counted on the grid of dates, as in a panel: a date without a row counts too. `freq` says the grid (as in
-`Schema`); left out, the series with most dates shows it, and days of which none is a weekend are business days. Dates
-that lie on no grid (the 15th of each month) are counted as they come: the horizon is how many of the series' own dates,
-cutoffs too, follow the cutoff up to the date. A frame that was thinned out (one lead of each forecast, few cutoffs)
-does not show its grid: say `freq`.
+The horizon is counted on the grid of dates, as in a panel: a date without a row counts too. `freq` is the grid (as in
+`Schema`). By default it is inferred from the series with the most dates, and days without any weekend are business
+days. If the dates are on no grid (the 15th of each month), the horizon is the number of the series' own dates,
+including cutoffs, from the cutoff to the date. The grid cannot be inferred from a thinned frame (one lead of each
+forecast, few cutoffs): give `freq`.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ KEYS = ("unique_id", "cutoff", "ds")
 
 
 def forecast_frame(rows: nw.DataFrame[Any], freq: str | None, dates: Sequence[Any] | None) -> Any:
-    """Rows of `unique_id`, `ds` and quantiles, and `cutoff` if they say it, as a forecast frame of the same library.
+    """Rows with `unique_id`, `ds`, quantiles and perhaps `cutoff`, as a forecast frame of the same library.
 
-    Left out, the cutoffs are `dates`, one for each number in the column `window`, or one for all; without `dates`, each
-    series' cutoff is one step before its first date in the window.
+    Without a column of cutoffs, they are `dates`: one for each number in the column `window`, or one for all. Without
+    `dates`, the cutoff of a series is one step before its first date in the window.
     """
     check_keys(rows)
     codes, ids = as_codes(_arrow(rows["unique_id"]))
@@ -59,8 +59,8 @@ def forecast_frame(rows: nw.DataFrame[Any], freq: str | None, dates: Sequence[An
     if not is_regular or (given and freq is None and not is_whole.all()):
         horizon, is_whole = _ranks_ahead(codes, cutoff, times), np.ones(len(rows), bool)
     for bad, error, problem, remedy in (
-        (~is_whole, OffGridError, f"no whole number of steps ({frequency}) after", "correct the dates or freq="),
-        (horizon < 1, DataError, "not after", "leave such rows out, or correct the cutoff"),
+        (~is_whole, OffGridError, f"not a whole number of steps ({frequency}) after", "correct the dates or freq="),
+        (horizon < 1, DataError, "not after", "drop these rows, or correct the cutoff"),
     ):
         if bad.any():
             row = int(bad.argmax())
@@ -71,7 +71,7 @@ def forecast_frame(rows: nw.DataFrame[Any], freq: str | None, dates: Sequence[An
 
 
 def check_keys(rows: nw.DataFrame[Any]) -> None:
-    """Refuse no rows, missing keys, and dates that are none or not of one time zone."""
+    """Raise if there are no rows, if keys are missing, or if dates are of another type or of several time zones."""
     if len(rows) == 0:
         raise EmptyFrameError("there is no forecast", "give one or more")
     for name in (name for name in KEYS if name in rows.columns):
@@ -86,7 +86,7 @@ def check_keys(rows: nw.DataFrame[Any]) -> None:
 
 
 def _axis_of(codes: np.ndarray, times: np.ndarray, zone: str | None, freq: str | None) -> tuple[TimeAxis, bool]:
-    """The grid of dates, and whether the dates are regular on it: most of them one step apart."""
+    """The grid of dates, and whether the dates are regular: at least half of them are one step apart."""
     all_dates, place = np.unique(times, return_inverse=True)
     pairs = np.unique(codes.astype(np.int64) * all_dates.size + place)
     longest = np.bincount(pairs // all_dates.size).argmax()
@@ -95,14 +95,16 @@ def _axis_of(codes: np.ndarray, times: np.ndarray, zone: str | None, freq: str |
     if freq is not None:
         return TimeAxis.of(freq, zone, dates, counts), True
     if dates.size < 2:
-        raise DataError("one date a series does not tell the step", "say freq='D', 'W', 'h', 'MS' …", column="ds")
+        raise DataError(
+            "one date per series does not show the frequency", "give freq='D', 'W', 'h', 'MS' …", column="ds"
+        )
     axis = TimeAxis.of(None, zone, dates, counts)
     steps, _ = axis.frequency.steps(axis.count(dates, pa.timestamp("us", zone), "ds"))
     return axis, float(np.mean(np.diff(steps) == 1)) >= 0.5
 
 
 def _without_weekends(frequency: Frequency, *times: np.ndarray) -> Frequency:
-    """Business days for days of which none is a weekend."""
+    """Business days instead of days, if no date is on a weekend."""
     is_daily = frequency.unit == "fixed" and frequency.size == DAY
     return replace(frequency, unit="business") if is_daily and all(_on_weekdays(each) for each in times) else frequency
 
@@ -112,7 +114,7 @@ def _on_weekdays(times: np.ndarray) -> bool:
 
 
 def _steps_ahead(cutoff: np.ndarray, times: np.ndarray, frequency: Frequency) -> tuple[np.ndarray, np.ndarray]:
-    """Steps from the cutoff, and whether they are whole; each series may have a phase of its own (its weekday, say)."""
+    """Steps from the cutoff, and whether they are whole; each series may have its own phase (such as its weekday)."""
     if frequency.unit == "fixed":
         return replace(frequency, phase=0).steps(times - cutoff)
     (start, is_start_on), (end, is_end_on) = frequency.steps(cutoff), frequency.steps(times)
@@ -120,7 +122,7 @@ def _steps_ahead(cutoff: np.ndarray, times: np.ndarray, frequency: Frequency) ->
 
 
 def _ranks_ahead(codes: np.ndarray, cutoff: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """How many of the series' own dates, cutoffs included, each date lies after its cutoff."""
+    """The number of the series' own dates, cutoffs included, from each cutoff to its date."""
     all_dates, place = np.unique(np.concatenate([cutoff, times]), return_inverse=True)
     pairs = np.tile(codes.astype(np.int64), 2) * all_dates.size + place
     ranks = np.searchsorted(np.unique(pairs), pairs)
@@ -128,20 +130,20 @@ def _ranks_ahead(codes: np.ndarray, cutoff: np.ndarray, times: np.ndarray) -> np
 
 
 def _step_before_first(
-    groups: np.ndarray, times: np.ndarray, frequency: Frequency, is_regular: bool, is_said: bool
+    groups: np.ndarray, times: np.ndarray, frequency: Frequency, is_regular: bool, is_given: bool
 ) -> np.ndarray:
-    """One step before the first date of each group; an error where the dates do not tell the step."""
+    """One step before the first date of each group; raises if the dates do not show the frequency."""
     ids, place = np.unique(groups, return_inverse=True)
     first, last = np.full(ids.size, np.iinfo(np.int64).max), np.full(ids.size, np.iinfo(np.int64).min)
     np.minimum.at(first, place, times)
     np.maximum.at(last, place, times)
-    frequency = frequency if is_said else _without_weekends(frequency, times)
+    frequency = frequency if is_given else _without_weekends(frequency, times)
     within_a_week = frequency.unit == "business" and bool(
         np.all(last - first < 5 * DAY) and np.any(weekday(first) == 0)
     )
-    if not is_regular or (within_a_week and not is_said):
-        why = "may be days or business days" if is_regular else "lie on no regular grid"
-        raise DataError(f"the dates {why}, which leaves the cutoff open", "give cutoff= or freq=", column="ds")
+    if not is_regular or (within_a_week and not is_given):
+        why = "may be days or business days" if is_regular else "are on no regular grid"
+        raise DataError(f"the dates {why}, so the cutoff is unknown", "give cutoff= or freq=", column="ds")
     before = first - frequency.size if frequency.unit == "fixed" else frequency.times(frequency.steps(first)[0] - 1)
     return before[place]
 
@@ -152,7 +154,7 @@ def _arrow(column: nw.Series[Any]) -> pa.Array:
 
 
 def _as_dates(name: str, dates: pl.Series, like: nw.Series[Any]) -> nw.Series[Any]:
-    """Dates of a time axis, of the type of a column of the user's."""
+    """Dates of a time axis, converted to the type of the user's column."""
     utc = nw.new_series(name, dates.cast(pl.Int64).to_numpy().astype("M8[us]"), backend=like.implementation)
     if (zone := getattr(like.dtype, "time_zone", None)) is not None:
         utc = utc.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
@@ -160,14 +162,14 @@ def _as_dates(name: str, dates: pl.Series, like: nw.Series[Any]) -> nw.Series[An
 
 
 def in_order(rows: nw.DataFrame[Any]) -> Any:
-    """The forecast frame's columns in their order, its rows in theirs, as the user's own kind of frame."""
+    """The forecast frame with columns and rows in order, as a frame of the user's library."""
     keys = list(KEYS)
     repeated = rows.select(keys).is_duplicated()
     if repeated.any():
         first = rows.filter(repeated).row(0)
         where = dict(zip(rows.columns, map(str, first), strict=True))
         raise DuplicateRowsError(
-            f"two forecasts of one date from the cutoff {where['cutoff']}",
+            f"two forecasts of the same date from the cutoff {where['cutoff']}",
             "keep one, or give the series different names",
             series=where["unique_id"],
             time=where["ds"],

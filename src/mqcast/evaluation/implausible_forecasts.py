@@ -36,9 +36,9 @@ def implausible(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> "Implausible[IntoDataFrameT]":
-    """Implausible forecasts, the worst first; of one frame, or of {model: frame}. See `Implausible`.
+    """Find implausible forecasts in a frame, or in {model: frame}. See `Implausible`.
 
-    actuals: all known demand. Forecasts of future dates are judged too.
+    actuals: all known demand. Forecasts of future dates are checked too.
     """
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
@@ -56,16 +56,16 @@ def _verdict(model: str, table: ForecastTable, sold: Sold, multiple: float) -> V
 
 @dataclass(frozen=True, eq=False)
 class Implausible(Generic[IntoDataFrameT]):
-    """What `implausible` returns; true if there is anything. `print` it for the same in words.
+    """The result of `implausible`; true if any forecast is implausible. `print` gives a summary in words.
 
-    rows       one row an implausible forecast, the worst first: id, cutoff, date, horizon, quantile (the worst level),
-               forecast (its value), largest (the largest value ever sold), multiple (in size, of that), reason
-    counts     one row a model: forecasts and series in all; too_large, negative (forecasts), series_affected,
+    rows       one row per implausible forecast, worst first: id, cutoff, date, horizon, quantile (the worst level),
+               forecast (its value), largest (the largest value ever sold), multiple (of that), reason
+    counts     one row per model: the number of forecasts and series; too_large, negative (forecasts), series_affected,
                all_zero (series that always sell and are forecast to sell nothing)
     all_zero   those series
-    coverage   levels that are far off: quantile, coverage (share of actuals at or below it), forecasts
+    coverage   badly calibrated levels: quantile, coverage (share of actuals at or below it), forecasts
 
-    Of several models each has a column `model`.
+    For several models, each table has a column `model`.
     """
 
     verdicts: list[Verdict]
@@ -117,7 +117,7 @@ class Implausible(Generic[IntoDataFrameT]):
 
 
 def worst_rows(one: Verdict, most: int | None = None) -> pl.DataFrame:
-    """The `most` worst, or all."""
+    """The worst rows: the first `most`, or all."""
     rows, names = one.rows[:most], one.forecasts.names
     reason = pl.Series(np.where(one.is_negative[:most].astype(bool), NEGATIVE, TOO_LARGE), dtype=pl.String)
     return pl.DataFrame(
@@ -149,13 +149,13 @@ def _counts(one: Verdict) -> pl.DataFrame:
 
 
 def warn_of(verdicts: Iterable[Verdict]) -> None:
-    """One warning of all that is implausible, if anything is."""
+    """Give one warning about all implausible forecasts, if there are any."""
     if text := in_words(verdicts):
         warn(text, ImplausibleForecastWarning)
 
 
 def in_words(verdicts: Iterable[Verdict]) -> str:
-    """What is implausible and what to do about it; an empty text if nothing is."""
+    """What is implausible and what to do about it; empty if nothing is."""
     bad = [one for one in verdicts if one]
     return " ".join([*map(sentences, bad), *remedies(bad)])
 
@@ -168,22 +168,22 @@ def remedies(verdicts: Iterable[Verdict]) -> list[str]:
 
 
 def sentences(one: Verdict) -> str:
-    """What is implausible in one model's forecasts."""
+    """What is implausible in the forecasts of one model."""
     large, rows, texts = one.num_large, f"{one.forecasts.num_rows:,} forecasts", []
     if large:
         texts.append(
             f"{large:,} of {rows}, of {one.num_series(slice(large)):,} series, are more than {one.multiple:g} times "
-            f"the largest value that their series ever had. {_worst(one, 0)}"
+            f"the largest value of their series. {_worst(one, 0)}"
         )
     if large < len(one.rows):
         texts.append(
             f"{len(one.rows) - large:,} of {rows}, of {one.num_series(slice(large, None)):,} series, are negative, "
-            f"though no actual ever was. {_worst(one, large)}"
+            f"although no actual is. {_worst(one, large)}"
         )
     if len(one.zeros):
         shown = ", ".join(quoted(one.forecasts.ids[i]) for i in one.zeros[:3])
         texts.append(
-            f"{len(one.zeros):,} series that sold at every date are forecast to sell nothing: {shown}"
+            f"{len(one.zeros):,} series that sold on every date are forecast to sell nothing: {shown}"
             f"{' …' if len(one.zeros) > 3 else '.'}"
         )
     texts += [
@@ -201,4 +201,4 @@ def _worst(one: Verdict, place: int) -> str:
     )
     if one.is_negative[place]:
         return f"{where}."
-    return f"{where}, {one.times[place]:.3g} times the largest, {one.measure[place]:.4g}."
+    return f"{where}, {one.times[place]:.3g} times the largest value, {one.measure[place]:.4g}."

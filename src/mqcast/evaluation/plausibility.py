@@ -1,15 +1,14 @@
-"""Implausible forecasts: far beyond anything ever sold, negative, always 0, or with quantiles at the wrong level.
+"""Implausible forecasts: far larger than any sales, negative, always 0, or with badly calibrated quantiles.
 
 A forecast is one row of a frame. It is implausible if
 
-    too large   one of its quantiles is, in size, more than `multiple` times the largest value that its series ever had
-                (all of the actuals count, before and after the cutoff; a series that never sold is measured by the
-                largest value of all series)
-    negative    one of its quantiles is below 0, though no actual of any series is
+    too large   the absolute value of a quantile is more than `multiple` times the largest value of its series (over all
+                actuals, before and after the cutoff; for a series without sales, the largest value of all series)
+    negative    one of its quantiles is below 0, although no actual of any series is
 
-A series is forecast to sell nothing if all its quantiles are 0 or less, though it sold at every one of FEWEST dates or
-more. A level is far off if the share of actuals at or below its quantile is FAR_OFF or more away from it, and SURE
-standard errors as well.
+A series is forecast to sell nothing if all its quantiles are 0 or less, although it sold on every one of at least
+FEWEST dates. A level is far off if the share of actuals at or below its quantile differs from the level by FAR_OFF or
+more, and by SURE standard errors.
 """
 
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ import numpy as np
 from mqcast.evaluation.columns import distinct, places
 from mqcast.evaluation.tables import ActualsTable, ForecastTable
 
-MULTIPLE = 10.0  # times the largest value ever sold
-ROUNDING = 1e-6  # of the largest value: less below 0 than this is no negative forecast
-FEWEST = 8  # series, dates and values that a verdict on coverage, or on a series that always sells, needs
-FAR_OFF, FAR_OFF_IN_THE_TAIL = 0.1, 0.03  # of coverage; of P95 and P99 it is the share that is left, but at least this
+MULTIPLE = 10.0  # of the largest value ever sold
+ROUNDING = 1e-6  # of the largest value: forecasts this little below 0 do not count as negative
+FEWEST = 8  # minimal number of series, dates and values to judge coverage, or a series that always sells
+FAR_OFF, FAR_OFF_IN_THE_TAIL = 0.1, 0.03  # error of coverage; near 0 and 1 the remaining share, but at least the second
 SURE = 4.0  # standard errors
 
 
@@ -35,7 +34,7 @@ class Sold:
 
     @cached_property
     def largest(self) -> np.ndarray:
-        """The largest size of each series' values; NaN where nothing was observed."""
+        """The largest absolute value of each series; NaN where nothing was observed."""
         return self._of_series(np.fmax, np.abs(self.actuals.value))
 
     @cached_property
@@ -51,7 +50,7 @@ class Sold:
         return bool(np.nanmin(self.smallest, initial=0) < 0)
 
     def measures(self, item: np.ndarray) -> np.ndarray:
-        """What forecasts of each series (-1: one without actuals) are measured by; NaN if nothing was sold at all."""
+        """The value that forecasts of each series (-1: without actuals) are compared with; NaN if nothing was sold."""
         of_all = np.nanmax(self.largest, initial=0)
         own = np.where(item >= 0, self.largest[item], np.nan)
         return np.where(own > 0, own, of_all if of_all > 0 else np.nan)
@@ -70,7 +69,7 @@ class Sold:
 
 @dataclass(frozen=True)
 class Level:
-    """A quantile at the wrong level: how often actuals were at or below it."""
+    """A badly calibrated quantile: how often actuals were at or below it."""
 
     level: float
     coverage: float
@@ -79,7 +78,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """One model's implausible forecasts: `rows` are those rows, the worst first, and the rest is of each."""
+    """The implausible forecasts of one model: `rows` has their row numbers, worst first; other arrays are per row."""
 
     model: str
     forecasts: ForecastTable
@@ -93,11 +92,11 @@ class Verdict:
 
     @property
     def num_large(self) -> int:
-        """The first so many rows are too large, the others negative."""
+        """The number of rows that are too large; they come first, then the negative ones."""
         return len(self.rows) - int(self.is_negative.sum())
 
     def num_series(self, rows: slice = slice(None)) -> int:
-        """How many series some of the rows are of."""
+        """The number of distinct series in some of the rows."""
         return len(np.unique(self.forecasts.item[self.rows[rows]]))
 
     @property
@@ -106,7 +105,7 @@ class Verdict:
 
     @property
     def times(self) -> np.ndarray:
-        """How many times the largest value, in size."""
+        """The absolute value as a multiple of the largest value."""
         with np.errstate(over="ignore"):
             return np.abs(self.value) / self.measure
 
@@ -115,10 +114,10 @@ class Verdict:
 
 
 def judge(model: str, rows: ForecastTable, sold: Sold, actual: np.ndarray, multiple: float = MULTIPLE) -> Verdict:
-    """Judge forecasts. actual: (rows,), NaN where there is none.
+    """Find the implausible forecasts. actual: (rows,), NaN where there is none.
 
-    Rows stand by series, so that the extremes of each series are found in one pass; single rows are looked at only of
-    series whose extremes are suspicious.
+    Rows are sorted by series, so that one pass finds the extremes of each series. Single rows are inspected only for
+    series with suspicious extremes.
     """
     begins = np.flatnonzero(np.diff(rows.item, prepend=-1))
     item, num_levels = rows.item[begins], len(rows.levels)
@@ -147,7 +146,7 @@ def _rows_of(
     limit: np.ndarray,
     floor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The implausible rows of some series, worst first; their worst level, measure, and whether only negative."""
+    """The implausible rows of some series, worst first; their worst level, measure, and whether they are negative."""
     sizes = np.diff(begins, append=rows.num_rows)[series]
     place = np.repeat(series, sizes)
     row = np.repeat(begins[series] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -165,7 +164,7 @@ def _rows_of(
 
 
 def _far_off(rows: ForecastTable, actual: np.ndarray) -> tuple[Level, ...]:
-    """Levels whose coverage is far off; the slow test runs only where a quick one is suspicious."""
+    """Levels with a coverage that is far off; the slow test runs only where a quick test fails."""
     number = len(actual) - int(np.isnan(actual).sum())
     levels = []
     for i, level in enumerate(rows.levels):
@@ -179,11 +178,11 @@ def _far_off(rows: ForecastTable, actual: np.ndarray) -> tuple[Level, ...]:
 
 
 def _is_surely_off(rows: ForecastTable, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
-    """Demand in whole numbers has ties: a quantile is right if at most `level` is below and at least that up to it,
-    and it may stand anywhere between two numbers."""
-    whole = not np.any(actual % 1)
-    up_to = actual <= (np.ceil(quantile) if whole else quantile)
-    below = actual < (np.floor(quantile) if whole else quantile)
+    """Whole numbers have ties: a quantile is correct if a share of at most `level` of the actuals is below it and at
+    least `level` is at or below it, and it may be anywhere between two whole numbers."""
+    is_whole = not np.any(actual % 1)
+    up_to = actual <= (np.ceil(quantile) if is_whole else quantile)
+    below = actual < (np.floor(quantile) if is_whole else quantile)
     clusters = [places(part, distinct(part)) for part in (rows.item, rows.time, rows.cutoff)]
     if min(len(distinct(rows.item)), len(distinct(rows.time))) < FEWEST:
         return False
@@ -194,7 +193,7 @@ def _is_surely_off(rows: ForecastTable, actual: np.ndarray, quantile: np.ndarray
 
 
 def _standard_error(inside: np.ndarray, cluster: np.ndarray) -> float:
-    """Of a share, where forecasts of one cluster (a series, a date, a cutoff) may err together."""
+    """The standard error of a share, if errors within a cluster (a series, a date, a cutoff) are correlated."""
     sums = np.bincount(cluster, inside - inside.mean())
     number = len(sums)
     return float(np.sqrt((sums**2).sum() * number / (number - 1)) / len(inside)) if number > 1 else 0.0

@@ -1,7 +1,7 @@
-"""Calmer forecasts from any forecaster's frame, and what calm costs in accuracy.
+"""Less volatile forecasts from the frame of any forecaster, and what this costs in accuracy.
 
-A forecast of a target that has been forecast before can be mixed with the earlier ones. It helps where forecasts
-over-react; where they do not, it makes them worse. `trade_off` shows which.
+A forecast can be combined with earlier forecasts of the same target. This helps if forecasts over-react; otherwise it
+makes them worse. `trade_off` shows which is the case.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,9 @@ def ensemble(
     time: str | None = None,
     schema: Schema | None = None,
 ) -> IntoDataFrameT:
-    """The frame with each quantile replaced by the mean of the last `over` forecasts of its target, itself included.
+    """Replace each quantile by the mean of the last `over` forecasts of its target, including itself.
 
-    Targets with fewer earlier forecasts take those there are. No later forecast is used.
+    If a target has fewer earlier forecasts, all of them are used. No later forecast is used.
     """
     if not isinstance(over, int | np.integer) or over < 1:
         raise ConfigError(f"over is {over!r}; give a whole number, 1 or more")
@@ -52,11 +52,11 @@ def ensemble(
 
 @dataclass(frozen=True, eq=False)
 class MartingaleFilter:
-    """Each forecast moves from the last published one by a share of the way to the new: f̃ ← f̃ + g (f - f̃).
+    """Each published forecast moves from the previous one towards the new one by a gain g: f̃ ← f̃ + g (f - f̃).
 
-    The gain g of each level and lead is the one with the least quantile loss in the period it was fitted on, each
-    series in units of its own size. At that optimum the errors are unrelated to the revision, as those of a martingale
-    are: g < 1 calms a forecaster that over-reacts, g > 1 hurries one that under-reacts, g = 1 leaves it alone.
+    The gain of each level and lead minimises the quantile loss in the period of the fit, with each series scaled by its
+    size. At that optimum, errors are uncorrelated with revisions, as for a martingale: g < 1 damps a forecaster that
+    over-reacts, g > 1 speeds up one that under-reacts, g = 1 changes nothing.
     """
 
     levels: tuple[float, ...]
@@ -74,7 +74,7 @@ class MartingaleFilter:
         target: str | None = None,
         schema: Schema | None = None,
     ) -> "MartingaleFilter":
-        """On a validation period: forecasts made, and targets realised, before those it is to be applied to."""
+        """Fit on a validation period, with forecasts and targets before those that the filter is applied to."""
         names = Names.of(schema, id=id, time=time, target=target)
         rows = forecast_table(revisions, names)
         actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]
@@ -110,12 +110,12 @@ class MartingaleFilter:
         time: str | None = None,
         schema: Schema | None = None,
     ) -> IntoDataFrameT:
-        """The frame with filtered quantiles, sorted within a row. No later forecast is used."""
+        """The frame with filtered quantiles, sorted within each row. No later forecast is used."""
         rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
         if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
             raise ArtifactError(
                 f"the filter was fitted to levels {self.levels} and {self.gain.shape[1]} leads; these forecasts have "
-                f"{rows.levels} and {rows.lead.max()}; fit it to forecasts like these"
+                f"{rows.levels} and {rows.lead.max()}; fit it to forecasts with the same levels and leads"
             )
         filtered = rows.quantiles.copy()
         for lead, now, before in _revisions(rows):
@@ -138,12 +138,12 @@ def trade_off(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> IntoDataFrameT:
-    """Accuracy beside volatility: name, level, loss, relative (1 is the first), excess, lo, hi, mqc, direction_changes.
+    """Accuracy and volatility: name, level, loss, relative (to the first), excess, lo, hi, mqc, direction_changes.
 
-    Warns once of implausible forecasts: see `implausible`.
+    Gives one warning about implausible forecasts: see `implausible`.
     """
     if not isinstance(forecasts, Mapping) or not forecasts:
-        raise ConfigError("trade_off takes several forecasts by name; give {name: frame}, the first to compare with")
+        raise ConfigError("trade_off compares several forecasts; give {name: frame}, with the baseline first")
     names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
     scored = scored_models(tables, observed, missing)
@@ -164,7 +164,7 @@ def trade_off(
 
 
 def _revisions(rows: ForecastTable) -> list[tuple[int, np.ndarray, np.ndarray]]:
-    """By lead, the longest first: rows that revise an earlier forecast of their target, and the rows they revise."""
+    """By lead, longest first: the rows that revise an earlier forecast of their target, and the rows they revise."""
     follows = np.flatnonzero(np.diff(rows.trajectory) == 0) + 1
     order = follows[np.argsort(-rows.lead[follows], kind="stable")]
     bounds = np.flatnonzero(np.diff(rows.lead[order])) + 1
@@ -172,14 +172,14 @@ def _revisions(rows: ForecastTable) -> list[tuple[int, np.ndarray, np.ndarray]]:
 
 
 def _sizes(rows: ForecastTable) -> np.ndarray:
-    """The mean size of a series' forecasts, for each row; 1 where it is 0."""
+    """For each row, the mean absolute forecast of its series; 1 where it is 0."""
     size = np.abs(rows.quantiles).mean(axis=1)
     mean = np.bincount(rows.item, size) / np.maximum(np.bincount(rows.item), 1)
     return np.where(mean > 0, mean, 1)[rows.item]
 
 
 def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np.ndarray, level: float) -> float:
-    """The gain with the least loss, which is convex in the gain."""
+    """The gain with the lowest loss; the loss is convex in the gain."""
     from scipy.optimize import minimize_scalar  # slow to import
 
     def loss(gain: float) -> float:
@@ -191,7 +191,7 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
 
 
 def _with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
-    """The caller's frame with other quantiles, all else as it was."""
+    """The caller's frame with new quantiles and everything else unchanged."""
     is_path = isinstance(rows.frame, str | Path)
     frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)
     frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame

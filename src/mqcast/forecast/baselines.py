@@ -1,4 +1,4 @@
-"""Seasonal naive: the value of the same season, as far back as need be, and the spread of past seasonal differences."""
+"""Seasonal naive: the last observed value of the same season, and the spread of past seasonal differences."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from mqcast.forecast.limits import within_limits
 from mqcast.settings import WindowConfig
 
 CHUNK_ROWS = 2**20
-SEASONS_BACK = 4  # beyond the last, where that one was not observed
+SEASONS_BACK = 4  # how many to look back for one that was observed
 
 
 def seasonal_naive(
@@ -27,32 +27,33 @@ def seasonal_naive(
     first: Any = None,
     last: Any = None,
 ) -> pl.DataFrame:
-    """A forecast frame of the cutoffs from `first` to `last`, as of a network.
+    """A forecast frame for the cutoffs from `first` to `last`, in the same form as that of a network.
 
-    Quantiles are normal around the last value of the same season, with the spread of the seasonal differences up to the
-    cutoff, which grows with the root of the seasons ahead; none is below 0 if no target was up to the cutoff.
+    Quantiles are those of a normal distribution around the last value of the same season. Its spread is that of the
+    seasonal differences up to the cutoff and grows with the square root of the number of seasons ahead. Quantiles are
+    not negative if no target up to the cutoff was.
     """
     from scipy.special import ndtri  # a quarter of a second that other models do not need
 
     season = season or season_of(panel.axis.frequency)
     plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
     first_negative = _first_negative(panel)
-    forecasts, without = [], []
+    forecasts, unobserved = [], []
     for series, begin, end in zip(plan.series, plan.first_fct, plan.last_fct, strict=True):
         cutoffs = np.arange(begin, end + 1)
         point, spread = _of_series(panel, int(series), cutoffs, horizon, season)
         if np.isnan(point).any():
-            without.append(int(series))
+            unobserved.append(int(series))
         known = ~np.isnan(point).any(axis=1)
         values = point[..., None] + spread[..., None] * ndtri(np.asarray(levels))
         rows = np.full(known.sum(), series), cutoffs[known]
         times = panel.times_at(np.array([series]), cutoffs[:1], len(cutoffs))[0]
-        least = np.where(times < first_negative, 0.0, -np.inf)[known, None, None]
-        forecasts.append((*rows, within_limits(panel, *rows, values[known], 0.0, least)[0]))
-    if without:
-        names = ", ".join(repr(panel.ids[i].as_py()) for i in without[:3])
+        lower_bound = np.where(times < first_negative, 0.0, -np.inf)[known, None, None]
+        forecasts.append((*rows, within_limits(panel, *rows, values[known], 0.0, lower_bound)[0]))
+    if unobserved:
+        names = ", ".join(repr(panel.ids[i].as_py()) for i in unobserved[:3])
         warnings.warn(
-            f"{len(without)} series have no observation yet at some cutoffs and are not forecast there ({names} …)",
+            f"{len(unobserved)} series have no observation yet at some cutoffs and are not forecast there ({names} …)",
             SeriesLeftOutWarning,
             stacklevel=2,
         )
@@ -80,12 +81,14 @@ def _of_series(
     latest = np.where(at >= 0, np.maximum.accumulate(seen)[np.clip(at, 0, len(y) - 1)], -1)
     point = np.where(np.isnan(point), np.where(latest >= 0, y[latest], np.nan)[:, None], point)
     inside = np.clip(at, 0, len(y) - 1)
-    spread = np.where(at >= season, _spread(y, season)[inside], _spread(y, 1)[inside])  # of steps before a whole season
+    spread = np.where(
+        at >= season, _spread(y, season)[inside], _spread(y, 1)[inside]
+    )  # step changes within the first season
     return point, spread[:, None] * np.sqrt(seasons)
 
 
 def _spread(y: np.ndarray, lag: int) -> np.ndarray:
-    """Up to each step the root mean square of the changes from `lag` steps before; 0 where there is none."""
+    """For each step, the root mean square of all changes over `lag` steps so far; 0 where there is none."""
     change = np.full(len(y), np.nan)
     change[lag:] = y[lag:] - y[:-lag]
     return np.sqrt(np.nancumsum(change**2) / np.maximum(np.cumsum(~np.isnan(change)), 1))

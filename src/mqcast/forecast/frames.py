@@ -1,4 +1,4 @@
-"""What every forecaster needs: from which cutoffs each series is forecast, and the frame that the forecasts go into."""
+"""What every forecaster needs: the cutoffs at which each series is forecast, and the frame of the forecasts."""
 
 import warnings
 from typing import Any
@@ -16,27 +16,29 @@ from mqcast.levels import quantile_column
 from mqcast.settings import WindowConfig
 
 
-def plan_cutoffs(window: WindowConfig, panel: Panel, first: Any, last: Any, silence: int | None = None) -> CutoffPlan:
-    """Windows of the cutoffs from `first` to `last`, each series as far as it can be forecast."""
+def plan_cutoffs(
+    window: WindowConfig, panel: Panel, first: Any, last: Any, max_unobserved_steps: int | None = None
+) -> CutoffPlan:
+    """Windows for the cutoffs from `first` to `last`, for each series at those where it can be forecast."""
     panel.require_verified()
     begin, end = (None if date is None else as_time(date, panel.axis) for date in (first, last))
     end = panel.last_observed_time() if end is None else end
     begin = end if begin is None else begin
     if begin > end:
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
-    plan = CutoffPlan.between(panel, window, begin, end, silence)
+    plan = CutoffPlan.between(panel, window, begin, end, max_unobserved_steps)
     panel.require_future(window.horizon, plan.last_fct, plan.series)
-    _warn_of_ended(panel, plan, window.horizon if silence is None else silence)
+    _warn_of_unforecast(panel, plan, window.horizon if max_unobserved_steps is None else max_unobserved_steps)
     return plan
 
 
-def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:
+def _warn_of_unforecast(panel: Panel, plan: CutoffPlan, max_unobserved_steps: int) -> None:
     left_out = np.setdiff1d(np.arange(panel.num_series), plan.series)
     if left_out.size:
         names = ", ".join(repr(panel.ids[int(i)].as_py()) for i in left_out[:3]) + (" …" if left_out.size > 3 else "")
         warnings.warn(
-            f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not begun, or "
-            f"have not been observed for {silence} steps ({names})",
+            f"{left_out.size} of {panel.num_series} series are not forecast: at these cutoffs they have not started, "
+            f"or have not been observed for {max_unobserved_steps} steps ({names})",
             SeriesLeftOutWarning,
             stacklevel=5,
         )
@@ -45,7 +47,7 @@ def _warn_of_ended(panel: Panel, plan: CutoffPlan, silence: int) -> None:
 def rows_frame(
     panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
 ) -> pl.DataFrame:
-    """One row a series, cutoff and horizon, with the panel's names for id and time."""
+    """One row per series, cutoff and horizon, with the panel's names for id and time."""
     require_finite(panel, series, cutoff, values)
     horizon = values.shape[1]
     times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
@@ -61,13 +63,13 @@ def rows_frame(
 
 
 def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:
-    """Raise if a forecast is NaN or infinite: no such value becomes part of a frame."""
+    """Raise if a forecast is NaN or infinite, so that no frame contains one."""
     bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
     if bad.size:
         at = slice(int(bad[0]), int(bad[0]) + 1)
         raise NonFiniteError(
             f"{bad.size} of {len(values)} forecasts are not finite",
-            "look for extreme values in its history, and train again if there are none",
+            "look for extreme values in the history of this series; if there are none, train again",
             series=panel.ids[int(series[at][0])].as_py(),
             time=show_time(int(panel.times_at(series[at], cutoff[at], 1)[0, 0])),
         )

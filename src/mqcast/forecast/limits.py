@@ -1,4 +1,4 @@
-"""No absurd forecast: what is published stays within a multiple of what was sold; what had to be limited is told."""
+"""No absurd forecasts: they are limited to a multiple of past sales, with a warning."""
 
 import json
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import numpy as np
 from mqcast.data.panel import Panel
 from mqcast.errors import ForecastLimitedWarning, warn
 
-LARGEST_MULTIPLE = 10.0  # of the largest value that a series has had up to a creation time
-YOUNG = 3  # a series with fewer sales than this may also come up to the multiple of what is typical of the others
+LARGEST_MULTIPLE = 10.0  # of the largest value of a series up to a creation time
+YOUNG = 3  # a series with fewer sales than this is limited by what is typical of the others, if that is more
 KEY = "mqcast.limited"  # in the metadata of files
 
 
 @dataclass
 class Limited:
-    """Forecasts that were brought to a limit: how many, of how many series, and the farthest."""
+    """Forecasts that were limited: how many, of how many series, and which was the farthest beyond its limit."""
 
     num_forecasts: int = 0
     num_series: int = 0
-    worst: float = 0.0  # how many times its limit
+    worst: float = 0.0  # as a multiple of its limit
     worst_series: str = ""
 
     def add(self, other: "Limited") -> None:
@@ -41,10 +41,10 @@ class Limited:
         if self.num_forecasts:
             plural = "s of" if self.num_forecasts > 1 else " of"
             warn(
-                f"{self.num_forecasts:,} forecast{plural} {self.num_series:,} series beyond {LARGEST_MULTIPLE:g} times "
-                "the largest value sold so far, published at that limit (the farthest: series "
+                f"{self.num_forecasts:,} forecast{plural} {self.num_series:,} series exceeded {LARGEST_MULTIPLE:g} "
+                "times the largest value sold so far, published at that limit (the farthest: series "
                 f"{self.worst_series!r}, {self.worst:.3g} times the limit); look at their history and at the values "
-                "of known columns, train for longer, or change the settings of scaling",
+                "of known columns, train for longer, or change the scaling settings",
                 ForecastLimitedWarning,
             )
 
@@ -57,29 +57,29 @@ def within_limits(
     typical_largest: float,
     lower_bound: float | np.ndarray,
 ) -> tuple[np.ndarray, Limited]:
-    """(N, horizon, level) forecasts of some series, in their order, at cutoffs (as steps), within their limits.
+    """Limit (N, horizon, level) forecasts of sorted series at cutoffs (as steps).
 
-    Order is kept: where one quantile is at the limit, all above it are. Bringing a forecast up to `lower_bound` is no
-    news: no demand is less than none.
+    Quantiles stay in order: where one is at the limit, all higher ones are too. Forecasts raised to `lower_bound` are
+    not counted as limited, since demand cannot be negative.
     """
     limit = largest_published(panel, series, cutoff, typical_largest)[:, None, None]
     size = np.abs(np.maximum(values, lower_bound))
-    beyond, told = size > limit, Limited()
+    beyond, limited = size > limit, Limited()
     if beyond.any():
         with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was sold, the limit may be 0
             excess = np.where(beyond, size / limit, 0).max(axis=(1, 2))
         farthest = int(np.argmax(excess))
-        told = Limited(
+        limited = Limited(
             int(beyond.any(axis=2).sum()),
             len(np.unique(series[beyond.any(axis=(1, 2))])),
             float(min(excess[farthest], np.finfo(float).max)),
             panel.ids[int(series[farthest])].as_py(),
         )
-    return np.clip(values, np.maximum(-limit, lower_bound), limit), told
+    return np.clip(values, np.maximum(-limit, lower_bound), limit), limited
 
 
 def largest_published(panel: Panel, series: np.ndarray, cutoff: np.ndarray, typical_largest: float) -> np.ndarray:
-    """The largest size of a forecast of each of these series, in their order, at these cutoffs (as steps)."""
+    """The largest absolute forecast that may be published for each of these sorted series and cutoffs (as steps)."""
     justified = np.empty(len(series))
     bounds = np.flatnonzero(np.diff(series, prepend=-1, append=-1))
     for a, b in pairwise(bounds):

@@ -1,7 +1,7 @@
-"""Panel and trained network → a long frame of quantiles: one row a series, cutoff and horizon.
+"""Panel and trained network → a long frame of quantiles: one row per series, cutoff and horizon.
 
-The work is cut into shards of neighbouring series. A shard's file is written whole or not at all, so that any number
-of processes may share the work, and what was done before an interruption is not done again.
+The work is divided into shards of neighbouring series. The file of a shard is written completely or not at all. Any
+number of processes can therefore share the work, and finished shards are not repeated after an interruption.
 """
 
 import contextlib
@@ -46,18 +46,18 @@ def forecast(
     *,
     first: Any = None,
     last: Any = None,
-    silence: int | None = None,
+    max_unobserved_steps: int | None = None,
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the forecasts of the cutoffs from `first` to `last` to a Parquet file.
 
-    Left out, `last` is the time of the panel's last observation, and `first` is `last`. A series that has not been
-    observed for more than `silence` steps, left out: a horizon, has ended and is not forecast.
+    `last` defaults to the panel's last observation, and `first` to `last`. A series that was not observed for more
+    than `max_unobserved_steps` (default: the horizon) has ended and is not forecast.
 
-    Under torchrun all processes call this alike. An interrupted call goes on where it was when it is made again.
+    Under torchrun, all processes make the same call. After an interruption, the same call continues where it stopped.
     """
-    plan = cutoff_plan(run, panel, first, last, silence)
+    plan = cutoff_plan(run, panel, first, last, max_unobserved_steps)
     return write_forecasts(run, panel, plan, path, device=device, on_progress=on_progress)
 
 
@@ -70,7 +70,7 @@ def write_forecasts(
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """The same for the creation times of any plan."""
+    """Write the forecasts of the creation times of a plan to a Parquet file."""
     panel.require_verified()
     path, network = Path(path), run.network()
     assemble = run.assembler(panel).on_windows(plan.config)
@@ -78,7 +78,7 @@ def write_forecasts(
     folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
     with joined(device) as ranks, contextlib.ExitStack() as stack:
         draft = stack.enter_context(claimed(path, "forecasting to", make_parents=True)) if ranks.is_first else path
-        ranks.agree(1)  # nobody forecasts before the path is ours
+        ranks.agree(1)  # no process forecasts before this one has claimed the path
         network.to(ranks.device)
         files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
         with Merger(files, path, draft) as merger:
@@ -89,7 +89,7 @@ def write_forecasts(
                     merger.take()
                     if on_progress is not None:
                         on_progress(i + 1, len(shards))
-            ranks.agree(1)  # all shards are there
+            ranks.agree(1)  # all shards are written
             if ranks.is_first:
                 merger.finish()
                 merger.limited.warn()
@@ -107,7 +107,7 @@ def forecast_frame(
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
-    """The same in memory, by one process."""
+    """The forecasts of the cutoffs from `first` to `last` in memory, by one process."""
     network = run.network()
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
@@ -115,40 +115,42 @@ def forecast_frame(
     with joined(device, run.config.train.num_threads) as ranks:
         network.to(ranks.device)
         for i, series in enumerate(shards):
-            frame, told = shard_frame(network, assemble, plan, series, run.lower_bound)
+            frame, limited_here = shard_frame(network, assemble, plan, series, run.lower_bound)
             frames.append(frame)
-            limited.add(told)
+            limited.add(limited_here)
             if on_progress is not None:
                 on_progress(i + 1, len(shards))
     limited.warn()
     return pl.concat(frames)
 
 
-def cutoff_plan(run: Run, panel: Panel, first: Any = None, last: Any = None, silence: int | None = None) -> CutoffPlan:
-    """The windows whose creation times are the cutoffs; left out: the panel's last observation.
+def cutoff_plan(
+    run: Run, panel: Panel, first: Any = None, last: Any = None, max_unobserved_steps: int | None = None
+) -> CutoffPlan:
+    """Windows with the cutoffs as their creation times; default: the panel's last observation.
 
-    They have all the history that a forecast depends on, so that it does not depend on where a window begins. (An LSTM
-    remembers without end: it gets as much as it had in training.)
+    Each window contains all the history that its forecasts depend on, so that they do not depend on where it begins.
+    (The memory of an LSTM has no end: it gets as much history as in training.)
     """
     trained, model = run.config.window, run.config.model
     history = max(context_of(model, trained.horizon), trained.num_steps if model.variant.is_recurrent else 1)
     window = trained.replace(
         history=history, num_trajectories=None, aligned=True, min_history=1, batch_size=WINDOWS_AT_A_TIME
     )
-    return plan_cutoffs(window, panel, first, last, silence)
+    return plan_cutoffs(window, panel, first, last, max_unobserved_steps)
 
 
 def context_of(model: ModelConfig, horizon: int) -> int:
     """Steps before a creation time that its forecast may depend on."""
-    events = 0 if model.variant.has_attention else reach_of(model, horizon)  # as far as the last event
+    events = 0 if model.variant.has_attention else reach_of(model, horizon)  # it looks back to the last event
     return model.context(horizon) + events
 
 
 def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
-    """Neighbouring series, with at most about ROWS_A_SHARD rows of forecasts; the same for any number of processes.
+    """Ranges of neighbouring series with about ROWS_A_SHARD rows of forecasts at most, for any number of processes.
 
-    Enough of them that several processes have something to do, unless they would be very small. Series that are
-    forecast from later cutoffs alone do not move their bounds.
+    There are enough shards to keep several processes busy, unless they would be very small. Series that are forecast
+    only from later cutoffs do not change the bounds.
     """
     rows, known = plan.num_cutoffs * plan.config.horizon, plan.first_series
     size = max(1, min(ROWS_A_SHARD // rows, max(-(-known.size // NUM_SHARDS), LEAST_ROWS_A_SHARD // rows)))
@@ -160,7 +162,7 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
 def shard_frame(
     network: Network, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
 ) -> tuple[pl.DataFrame, Limited]:
-    """The forecasts of some series, in the order of series, cutoff and horizon; which of them had to be limited."""
+    """The forecasts of some series, sorted by series, cutoff and horizon, and which of them were limited."""
     part, parts_of_rows = plan.of_series(series), [_no_rows(network)]
     for windows in part.batches() if part else ():
         batch = assemble(windows).to(network.levels.device)
@@ -173,7 +175,7 @@ def shard_frame(
 
 
 def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Series, cutoff (as a step) and (horizon, level) values of the creation times that the windows ask for."""
+    """Series, cutoff (as a step) and (horizon, level) values of the windows' creation times."""
     steps = windows.start[:, None] + np.arange(values.shape[2])
     wanted = (steps >= windows.first_fct[:, None]) & (steps <= windows.last_fct[:, None])
     of_series = np.broadcast_to(windows.series[:, None], steps.shape)
@@ -185,7 +187,7 @@ def _no_rows(network: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _key(run: Run, panel: Panel, plan: CutoffPlan) -> str:
-    """What the shards depend on: shards of another model, panel or span are never taken for these."""
+    """A digest of what the shards depend on, so that shards of another model, panel or time span are not reused."""
     digest = hashlib.sha256(run.weights_digest.encode())
     for part in (run.facts, run.config.model_dump(mode="json"), plan.config.model_dump(mode="json"), panel.fingerprint):
         digest.update(json.dumps(part, sort_keys=True).encode())
@@ -206,13 +208,13 @@ def _write_shard(file: Path, frame: pl.DataFrame, limited: Limited) -> None:
     content = packed.getvalue()
     write_file(
         file, content + _shard_digest(file, content), lasting=False
-    )  # after a crash of the machine it is made again
+    )  # lost in a crash of the machine, it is computed again
 
 
 def _shard(file: Path) -> pa.Table | None:
-    """The rows of a shard that is there, to its last byte; a digest of them comes at the end."""
+    """The rows of a shard; None if its file is missing or does not match the digest at its end."""
     try:
-        content = memoryview(ArtifactFolder(file.parent, "it is made again").read(file.name))
+        content = memoryview(ArtifactFolder(file.parent, "it is computed again").read(file.name))
         if len(content) < DIGEST_SIZE or content[-DIGEST_SIZE:] != _shard_digest(file, content[:-DIGEST_SIZE]):
             return None
         return pa.ipc.open_file(pa.py_buffer(content[:-DIGEST_SIZE])).read_all()
@@ -221,12 +223,12 @@ def _shard(file: Path) -> pa.Table | None:
 
 
 def _shard_digest(file: Path, content: bytes | memoryview) -> bytes:
-    """Of the rows and of their place: a shard under another's name is none."""
+    """A digest of the rows and of the file name, so that a shard under another name is not accepted."""
     return hashlib.sha256(f"{file.parent.name}/{file.name}".encode() + content).digest()
 
 
 class Merger:
-    """Shards become one file, in their order, as they appear. Quantiles hardly repeat: they get no dictionary."""
+    """Appends shards to one Parquet file in their order, as they appear. Quantiles rarely repeat: no dictionary."""
 
     def __init__(self, files: list[Path], path: Path, draft: Path):
         self.files, self.path, self.draft = files, path, draft
@@ -237,12 +239,12 @@ class Merger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.writer is not None:  # it has failed, or was interrupted
-            with contextlib.suppress(OSError):  # the first error says why
+        if self.writer is not None:  # after an error or an interruption
+            with contextlib.suppress(OSError):  # the first error is the one to report
                 self.writer.close()
 
     def take(self) -> None:
-        """Those that are there, up to the first that is not."""
+        """Append the next shards, up to the first that is not written yet."""
         try:
             while self.num_taken < len(self.files) and (table := _shard(self.files[self.num_taken])) is not None:
                 if self.writer is None:
@@ -258,7 +260,9 @@ class Merger:
         self.take()
         if self.writer is None or self.num_taken < len(self.files):
             missing = self.files[self.num_taken]
-            raise ArtifactError(f"{missing} is missing; let all processes write to one file system, and forecast again")
+            raise ArtifactError(
+                f"{missing} is missing; make all processes write to the same file system, and forecast again"
+            )
         try:
             self.writer.add_key_value_metadata({KEY: self.limited.to_json()})
             self.writer.close()

@@ -1,5 +1,5 @@
 # pyright: strict
-"""The seam: what a model is, which there are, and how one of your own becomes one of them."""
+"""What a model is, which models there are, and how to register your own."""
 
 from mqcast.models.outside import forecast_each
 from mqcast.models.protocol import FittedModel, Model, TrainOptions

@@ -1,5 +1,5 @@
 # pyright: strict
-"""The mean of several models' quantiles. Members have seeds of their own and share the minutes."""
+"""The mean of the quantiles of several models. Each member has its own seed and an equal share of max_minutes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import CanLoad, CanSave, ChecksOptions, FittedModel, Model, TrainOptions
 
-SEEDS_APART = 1000  # of the members
+SEEDS_APART = 1000  # distance between the seeds of two members
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FittedMean:
         return mean_of_frames([member.forecast(panel, first, last) for member in self.members], self.quantiles)
 
     def files(self) -> dict[str, bytes]:
-        """Each member's in a folder of its own, with a manifest."""
+        """The files of each member in a folder of its own, with a manifest."""
         files: dict[str, bytes] = {}
         for number, member in enumerate(self.members):
             if not isinstance(member, CanSave):
@@ -49,7 +49,9 @@ class MeanOf:
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedMean:
         if options.start_from is not None:
-            raise ConfigError("a mean of several cannot start from another forecaster; train it anew")
+            raise ConfigError(
+                "a mean of several models cannot start from another forecaster; train it without start_from"
+            )
         each = [self._options(options, number) for number in range(len(self.members))]
         fitted = [member.fit(panel, own) for member, own in zip(self.members, each, strict=True)]
         return FittedMean(tuple(fitted), options.quantiles)
@@ -76,11 +78,13 @@ def _folder(number: int) -> str:
 
 
 def mean_of_frames(frames: Sequence[pl.DataFrame], quantiles: Sequence[float]) -> pl.DataFrame:
-    """The mean of each quantile; all frames are of the same series, cutoffs and dates."""
+    """The mean of each quantile over frames with the same series, cutoffs and dates."""
     levels = [quantile_column(level) for level in quantiles]
     keys = [name for name in frames[0].columns if name not in levels]
-    whole = pl.concat([frame.select(*keys, *levels) for frame in frames])
-    mean = whole.group_by(keys, maintain_order=True).agg(pl.col(levels).mean())
+    stacked = pl.concat([frame.select(*keys, *levels) for frame in frames])
+    mean = stacked.group_by(keys, maintain_order=True).agg(pl.col(levels).mean())
     if {frame.height for frame in frames} != {mean.height}:
-        raise ConfigError("the forecasts to be averaged are not of the same series and dates; forecast all alike")
+        raise ConfigError(
+            "the forecasts to average do not have the same series and dates; make them from the same panel and cutoffs"
+        )
     return mean

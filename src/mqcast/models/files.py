@@ -1,4 +1,4 @@
-"""A fitted model in a folder of its own: a network's run, or any other model's files with what was asked of it."""
+"""A fitted model in a folder: the run of a network, or the files of any other model with the options of its fit."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ FACTS = "model.json"
 
 
 def write_model(fitted: FittedModel, name: str, options: TrainOptions, folder: Path) -> None:
-    """Write what `open_model` needs; a network's run is there already."""
+    """Write what `open_model` needs; the run of a network is there already."""
     if isinstance(fitted, FittedNetwork):
         return
     if not isinstance(fitted, CanSave):
@@ -38,14 +38,14 @@ def write_model(fitted: FittedModel, name: str, options: TrainOptions, folder: P
 
 
 def open_model(folder: str | Path, device: str = "auto") -> FittedModel:
-    """What `mqcast fit` or `write_model` wrote."""
+    """Open the model that `mqcast fit` or `write_model` wrote."""
     folder = Path(folder)
     if not (folder / FACTS).exists():
         return NetworkModel(DEFAULT).load(folder, TrainOptions(horizon=1, quantiles=(0.5,), device=device))
     files = ArtifactFolder(folder, "fit the model again")
     facts = files.read_json(FACTS)
     if (facts.get("format"), facts.get("version")) != (FORMAT, FORMAT_VERSION):
-        raise ArtifactError(f"{folder / FACTS} is of another version of mqcast; fit the model again")
+        raise ArtifactError(f"{folder / FACTS} was written by another version of mqcast; fit the model again")
     for file in files.manifest().files:
         files.read_verified(file)
     try:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from mqcast.report.sources import Trained
     from mqcast.run import Run
 
-KEPT = {"model", "window", "scaling"}  # by a network that starts from another: what the weights depend on
+KEPT = {"model", "window", "scaling"}  # tables that a network takes over from the one it starts from
 
 
 @dataclass(frozen=True)
 class FittedNetwork:
-    """A trained run; `merged` says where its settings came from, if it was trained in this process."""
+    """A trained run; `merged` has the origins of its settings, if it was trained in this process."""
 
     run: "Run"
     device: str = "auto"
@@ -57,8 +57,8 @@ class FittedNetwork:
 
     def explain(self, panel: Panel, ids: Sequence[Any], cutoff: Any, above: float) -> pl.DataFrame:
         if not self.config.model.variant.has_attention:
-            able = ", ".join(name for name, variant in FAMILY.items() if variant.has_attention)
-            raise ConfigError(f"{self.config.model.model} has no attention to explain; fit one of {able}")
+            with_attention = ", ".join(name for name, variant in FAMILY.items() if variant.has_attention)
+            raise ConfigError(f"{self.config.model.model} has no attention to explain; fit one of {with_attention}")
         with process.importing():
             from mqcast.run_diagnostics import attention
 
@@ -90,15 +90,17 @@ class NetworkModel:
         before = options.start_from
         kept = _kept(before.config) if isinstance(before, FittedNetwork) else ()
         limits = {"seed": options.seed, "max_steps": options.max_steps, "max_minutes": options.max_minutes}
-        said = {name: value for layer in options.layers for name, value in layer.items()}
+        from_user = {name: value for layer in options.layers for name, value in layer.items()}
         given = {
-            name: value for name, value in limits.items() if value is not None and said.get(f"train.{name}") != value
+            name: value
+            for name, value in limits.items()
+            if value is not None and from_user.get(f"train.{name}") != value
         }
         layers = (*kept, *options.layers, Layer(Origin.ARGUMENTS, {"train": given}))
         return settings_for(panel, self.name, options.horizon, options.quantiles, *layers, until=options.until)
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedNetwork:
-        """In the folder that is asked for, or in a temporary one that goes with the run."""
+        """Train in the folder of the options, or in a temporary one that is deleted with the run."""
         merged = self.settings(panel, options)
         if options.folder is not None:
             return FittedNetwork(_train(panel, merged.config, options.folder, options), options.device, merged)
@@ -109,7 +111,7 @@ class NetworkModel:
             shutil.rmtree(own, ignore_errors=True)
             if not isinstance(error, Interrupted):
                 raise
-            text = f"{Signals(error.signal).name}: training has stopped; to go on another time, give folder="
+            text = f"{Signals(error.signal).name}: training has stopped; to be able to resume it, give folder="
             raise Interrupted(text, error.signal) from None
         process.keep_as_long_as(run, own)
         return FittedNetwork(run, options.device, merged)
@@ -119,7 +121,7 @@ class NetworkModel:
             from mqcast.run import Run
 
         run = Run.open(folder)
-        run.network()  # whole, or an error now
+        run.network()  # raises if a file is damaged
         return FittedNetwork(run, options.device)
 
 
@@ -130,8 +132,8 @@ def _train(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions)
 
     before = options.start_from
     start_from = before.run if isinstance(before, FittedNetwork) else None
-    heard = options.listeners
-    with progress(quiet=not options.verbose) if heard is None else nullcontext(heard) as listeners:
+    given = options.listeners
+    with progress(quiet=not options.verbose) if given is None else nullcontext(given) as listeners:
         return fit(
             panel,
             config,
@@ -145,8 +147,8 @@ def _train(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions)
 
 def _kept(config: RunConfig) -> tuple[Layer, ...]:
     kept = config.model_dump(include=KEPT)
-    for asked in ("model", "quantiles"):
-        kept["model"].pop(asked)
+    for argument in ("model", "quantiles"):
+        kept["model"].pop(argument)
     kept["window"].pop("horizon")
     return (Layer(Origin.START_FROM, kept),)
 
@@ -154,4 +156,4 @@ def _kept(config: RunConfig) -> tuple[Layer, ...]:
 def check_layout(panel: Panel, run: "Run", folder: Path) -> None:
     """Raise unless the run can read the panel."""
     if not can_be_read_as(panel, run.layout):
-        raise ArtifactError(f"the data in {folder} is not of the run's columns and categories; save it again")
+        raise ArtifactError(f"the columns or categories of the data in {folder} do not match the run; save it again")

@@ -1,4 +1,4 @@
-"""Models from outside the package: what they may know is cut before they see it, what they give is checked."""
+"""Models from outside the package: their data end at the training date, and their forecasts are checked."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ Forecast = Callable[[np.ndarray], np.ndarray]
 def forecast_each(
     panel: Panel, options: TrainOptions, function: Forecast, first: Any = None, last: Any = None
 ) -> pl.DataFrame:
-    """A forecast frame by a function of one history: the targets up to a cutoff → (horizon, quantiles).
+    """A forecast frame from a function of one history: the targets up to a cutoff → (horizon, quantiles).
 
     Steps without a target are NaN. The function sees nothing after the cutoff, so that it cannot look ahead.
     """
@@ -39,14 +39,14 @@ def forecast_each(
             cutoffs.append(cutoff)
             values.append(function(y[: cutoff - start + 1].copy()))
     shape = (len(series), options.horizon, len(options.quantiles))
-    made = np.asarray(values, dtype=float)
-    if made.shape != shape:
-        raise ConfigError(f"a forecast has the shape {made.shape[1:]}; give {shape[1:]}: (horizon, quantiles)")
-    return rows_frame(panel, np.array(series), np.array(cutoffs), made, options.quantiles)
+    array = np.asarray(values, dtype=float)
+    if array.shape != shape:
+        raise ConfigError(f"a forecast has the shape {array.shape[1:]}; return {shape[1:]}: (horizon, quantiles)")
+    return rows_frame(panel, np.array(series), np.array(cutoffs), array, options.quantiles)
 
 
 class FittedOutsideModel:
-    """Forecasts in the form that everything else relies on, or an error that names the model."""
+    """A fitted model from outside; its forecasts are checked, and errors name the model."""
 
     def __init__(self, name: str, model: Any, options: TrainOptions):
         self.name, self.model, self.options = name, model, options
@@ -61,7 +61,7 @@ class FittedOutsideModel:
     def files(self) -> dict[str, bytes]:
         if not hasattr(self.model, "files"):
             raise ConfigError(
-                f"model {self.name!r} cannot be saved; give its class files(), by name and content, and "
+                f"model {self.name!r} cannot be saved; give its class files(), which maps file names to contents, and "
                 "load(folder, options)"
             )
         return self.model.files()
@@ -72,9 +72,9 @@ class FittedOutsideModel:
         try:
             frame = pl.DataFrame(nw.from_native(given, eager_only=True).to_arrow())
         except TypeError:
-            raise self._wrong(f"forecast gives {quoted(type(given).__name__)}; give a frame") from None
+            raise self._wrong(f"forecast returns {quoted(type(given).__name__)}; return a frame") from None
         if missing := [name for name in columns if name not in frame.columns]:
-            raise self._wrong(f"forecast has no column {', '.join(missing)}; give {', '.join(columns)}")
+            raise self._wrong(f"forecast returns no column {', '.join(missing)}; return {', '.join(columns)}")
         frame = frame.select(columns).sort(schema.id, "cutoff", "horizon")
         values = frame.select(pl.col(levels).cast(pl.Float64)).to_numpy()
         for what, rows in (
@@ -85,9 +85,9 @@ class FittedOutsideModel:
                 at = frame.row(int(np.argmax(rows)), named=True)
                 raise self._wrong(f"the forecast of series {at[schema.id]!r} from {at['cutoff']} {what}")
         if frame.select(columns[:4]).is_duplicated().any():
-            raise self._wrong("forecast has a series, cutoff and horizon twice")
+            raise self._wrong("forecast returns more than one row for the same series, cutoff and horizon")
         if not frame["horizon"].is_between(1, self.options.horizon).all():
-            raise self._wrong(f"forecast has horizons outside 1 to {self.options.horizon}")
+            raise self._wrong(f"forecast returns horizons outside 1 to {self.options.horizon}")
         return frame
 
     def _wrong(self, what: str) -> ConfigError:
@@ -95,7 +95,7 @@ class FittedOutsideModel:
 
 
 class OutsideModel:
-    """A registered class, seen as a model of ours."""
+    """Adapts a registered class to the protocol of models."""
 
     def __init__(self, name: str, kind: Callable[[], Any]):
         self.name, self.kind = name, kind

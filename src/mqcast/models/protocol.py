@@ -1,5 +1,5 @@
 # pyright: strict
-"""What a model is to everything above it: it is fitted on a panel, and then forecasts panels between two cutoffs."""
+"""The protocol of models: a model is fitted on a panel, and then forecasts panels between two cutoffs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What a model is asked for.
+    """The options of a fit.
 
-    until       the last date whose targets training may know; None: all of them
-    layers      the user's settings, for models that have any
-    folder      where training keeps its files, to be resumed; None: a temporary one
-    start_from  a fitted model to go on from
-    listeners   who hears of the progress; None: a bar or log lines, if `verbose`
+    until       training may use targets up to this date; None: all of them
+    layers      the user's settings, for models that have settings
+    folder      where training keeps its files, so that it can be resumed; None: a temporary folder
+    start_from  a fitted model to start from
+    listeners   called with the records of progress; None: a bar or log lines, if `verbose`
     """
 
     horizon: int
@@ -41,10 +41,10 @@ class TrainOptions:
 
 
 class FittedModel(Protocol):
-    """A model that can forecast. What else it can do it shows by having the methods of `CanExplain` and the others."""
+    """A model that can forecast. It may also have the methods of `CanExplain` and the other protocols below."""
 
     def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
-        """id, cutoff, time, horizon, q0.5 …, from every cutoff between two dates; left out: the last observation."""
+        """id, cutoff, time, horizon, q0.5 … from every cutoff between two dates; default: the last observation."""
         ...
 
 
@@ -54,7 +54,7 @@ class Model(Protocol):
     def fit(self, panel: Panel, options: TrainOptions) -> FittedModel: ...
 
 
-# -- what a model may have beside that ---------------------------------------------------------------------------------
+# -- what a model may have in addition ---------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -72,14 +72,14 @@ class CanLoad(Model, Protocol):
 @runtime_checkable
 class CanExplain(FittedModel, Protocol):
     def explain(self, panel: Panel, ids: Sequence[Any], cutoff: Any, above: float) -> pl.DataFrame:
-        """Which dates, and which earlier forecasts, the forecasts of some series rest on."""
+        """The dates and the earlier forecasts that the forecasts of some series depend on."""
         ...
 
 
 @runtime_checkable
 class CanDescribe(FittedModel, Protocol):
     def describe(self, panel: Panel, first: Any, last: Any) -> Any:
-        """What a report may say of it: a `mqcast.report.sources.Trained`."""
+        """Details for a report: a `mqcast.report.sources.Trained`."""
         ...
 
 
@@ -87,26 +87,26 @@ class CanDescribe(FittedModel, Protocol):
 class HasContext(FittedModel, Protocol):
     @property
     def context(self) -> int | None:
-        """Steps of history before a cutoff that its forecast looks at; None: all of them."""
+        """Steps of history before a cutoff that its forecast uses; None: all of them."""
         ...
 
 
 @runtime_checkable
 class CanWrite(FittedModel, Protocol):
     def write(self, panel: Panel, path: Path, first: Any, last: Any, on_progress: Progress | None) -> Path:
-        """Forecasts straight to a Parquet file, by any number of processes, resumable."""
+        """Write forecasts directly to a Parquet file, by any number of processes, resumable."""
         ...
 
 
 @runtime_checkable
 class HasSettings(Model, Protocol):
     def settings(self, panel: Panel, options: TrainOptions) -> Merged:
-        """All settings that a fit would take, and where each comes from."""
+        """All settings that a fit would use, with their origins."""
         ...
 
 
 @runtime_checkable
 class ChecksOptions(Model, Protocol):
     def check(self, options: TrainOptions) -> None:
-        """Raise at once if these options cannot be met."""
+        """Raise if a fit with these options is not possible."""
         ...

@@ -1,6 +1,6 @@
-"""Settings that fit a panel: look-back, windows and reach by its frequency, its length and its size.
+"""Settings that fit a panel: look-back, windows and reach follow from its frequency, its length and its size.
 
-They are what did well in the measurements of docs/measured.md, not the paper's: those are the defaults of each table.
+They did well in the measurements of docs/measured.md. They are not the paper's, which are the defaults of each table.
 """
 
 from typing import Any
@@ -16,32 +16,32 @@ from mqcast.settings.merge import Layer, Merged, Origin, merge
 
 LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
 TRAJECTORIES_A_STEP = 1024
-SAMPLE, NUM_BLOCKS = 1_000_000, 16  # values looked at, where there are more: so many blocks of neighbours
-CLOSINGS, FAR_FROM_NONE = 0.02, 20  # share of zeros that follow a sale; the least of other days
+SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
+CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
 
 
 def settings_for(
     panel: Panel, model: str, horizon: int, quantiles: tuple[float, ...], *layers: Layer, until: Any = None
 ) -> Merged:
-    """All settings of a network on this panel; the layers go before those that fit it.
+    """All settings of a network on this panel; the layers override those that fit the panel.
 
-    They fit the panel as it was known at `until`, the last date whose targets training may know, or at the
+    Settings fit the panel as it was known at `until`, the last date of targets that training may use, or at the
     `split.train_until` of a layer.
     """
-    asked: dict[str, Any] = {"window.horizon": horizon, "model.quantiles": quantiles, "model.model": model}
+    required: dict[str, Any] = {"window.horizon": horizon, "model.quantiles": quantiles, "model.model": model}
     if until is not None:
-        asked |= {"split.train_until": until, "split.valid_until": until}
-    said = {name: value for layer in layers for name, value in layer.items()}
-    if (date := until if until is not None else said.get("split.train_until")) is not None:
+        required |= {"split.train_until": until, "split.valid_until": until}
+    from_layers = {name: value for layer in layers for name, value in layer.items()}
+    if (date := until if until is not None else from_layers.get("split.train_until")) is not None:
         panel = known_at(panel, as_time(date, panel.axis))
-    return merge(_fitting(panel, horizon, said), *layers, asked=asked).with_whole_context()
+    return merge(_fitting(panel, horizon, from_layers), *layers, required=required).with_whole_context()
 
 
-def _fitting(panel: Panel, horizon: int, said: dict[str, Any]) -> Layer:
-    """What the data decide; `said` counts where one value follows from another."""
+def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
+    """The settings that follow from the data; `from_layers` matters where one value follows from another."""
     length = int(np.median(np.diff(panel.offsets)))
     if length < 3:
-        raise ConfigError(f"most series have {length} rows, from which nothing can be learnt; give more history")
+        raise ConfigError(f"most series have only {length} rows, too few to learn from; give more history")
     if horizon >= (longest := int(np.diff(panel.offsets).max())):
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
@@ -49,7 +49,7 @@ def _fitting(panel: Panel, horizon: int, said: dict[str, Any]) -> Layer:
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
-    most = said.get("train.max_steps", steps)
+    most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
         "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
@@ -74,9 +74,9 @@ def _fitting(panel: Panel, horizon: int, said: dict[str, Any]) -> Layer:
 
 
 def _scaling(panel: Panel) -> dict[str, Any]:
-    """Changes from a recent level, in logarithms unless demand may be negative; zeros told apart, see `data.scaling`.
+    """Changes from a recent level, in logarithms unless demand may be negative; for zeros see `data.scaling`.
 
-    Where closed days follow days of large sales, again and again, they are learnt best without logarithms, on the scale
+    Where days with large sales are often followed by closed days, networks learn best without logarithms, on the scale
     of the whole series.
     """
     if np.nanmin(panel.target) < 0:
@@ -94,14 +94,14 @@ def _scaling(panel: Panel) -> dict[str, Any]:
 def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
     """Steps that the attention looks back, and creation times in a window.
 
-    Three years of weeks or months, eight weeks of days, a week of hours: so far that like events are inside; but no
-    more than there is.
+    Three years of weeks or months, eight weeks of days, a week of hours: far enough to contain similar events, but
+    never more than the panel has.
     """
     frequency = panel.axis.frequency
     season = season_of(frequency)
     if frequency.sub_daily:
         wanted, num_fcts = 7 * season, 2 * season
-    elif frequency.size == DAY:  # of days or of business days
+    elif frequency.size == DAY:  # days or business days
         wanted, num_fcts = max(8 * season, 2 * horizon), 8 * season
     else:
         wanted, num_fcts = 3 * max(season, 4), max(season, 12)
@@ -110,7 +110,7 @@ def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
 
 
 def _doubling(total: int) -> tuple[int, ...]:
-    """1, 2, 4 … as long as they sum to no more than `total`; at least one."""
+    """1, 2, 4 … with a sum of at most `total`; at least one."""
     dilations = [1]
     while sum(dilations) + 2 * dilations[-1] <= total:
         dilations.append(2 * dilations[-1])

@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""The models there are, by name: the networks of the family, seasonal naive, means of several, and anyone's own."""
+"""Models by name: the networks of the family, seasonal naive, means of several models, and registered classes."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from mqcast.models.protocol import Model
 from mqcast.models.seasonal_naive import SeasonalNaive
 from mqcast.settings import FAMILY, nearest
 
-BASELINE = "seasonal-naive"  # every report has it beside the others
+BASELINE = "seasonal-naive"  # part of every report
 DEFAULT = "mqt"
 MOST_MEMBERS = 100
 _OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive}
@@ -23,12 +23,12 @@ _CALL = re.compile(r"(\w+)\((.*)\)")
 
 
 def names() -> tuple[str, ...]:
-    """All names that `get` knows; beside them `mean_of(mqt, 3)` and `mean_of(mqt, mqcnn)`."""
+    """All names that `get` knows, apart from means such as `mean_of(mqt, 3)` and `mean_of(mqt, mqcnn)`."""
     return (*FAMILY, *_OWN, *_OUTSIDE)
 
 
 def get(name: Any) -> Model:
-    """The model of a name."""
+    """The model with this name."""
     if not isinstance(name, str):
         raise _unknown(name)
     if call := _CALL.fullmatch(name.strip()):
@@ -43,18 +43,18 @@ def get(name: Any) -> Model:
 
 
 def register(name: str) -> Callable[[Any], Any]:
-    """A decorator: a class of your own, with `fit` and `forecast`, becomes a model like any other.
+    """A decorator that registers a class with `fit` and `forecast` as a model.
 
-    See docs/models.md for what it may have beside these. A name is given once.
+    See docs/models.md for the optional methods. A name can be registered only once.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise ConfigError(f"{quoted(name)} cannot be the name of a model; use letters, digits, '-', '_' and '.'")
     if name in names():
-        raise ConfigError(f"there is a model {name!r} already; choose another name")
+        raise ConfigError(f"there is already a model {name!r}; choose another name")
 
     def add(kind: Any) -> Any:
         if missing := [verb for verb in ("fit", "forecast") if not callable(getattr(kind, verb, None))]:
-            raise ConfigError(f"{kind!r} has no {' and no '.join(missing)}; a model has both")
+            raise ConfigError(f"{kind!r} has no {' and no '.join(missing)}; a model needs both")
         _OUTSIDE[name] = kind
         return kind
 
@@ -69,7 +69,9 @@ def unregister(name: str) -> None:
 def _combined(name: str, how: str, members: list[str]) -> Model:
     """`mean_of(mqt, 3)`: a number repeats the member before it."""
     if how not in _COMBINED:
-        raise ConfigError(f"no model {name!r}; members are combined by {', '.join(_COMBINED)}, such as mean_of(mqt, 3)")
+        raise ConfigError(
+            f"there is no model {name!r}; combine models by {', '.join(_COMBINED)}, such as mean_of(mqt, 3)"
+        )
     listed: list[str] = []
     for part in members:
         if part.isdecimal() and listed and int(part) <= MOST_MEMBERS:

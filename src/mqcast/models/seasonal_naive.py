@@ -1,4 +1,4 @@
-"""Seasonal naive as a model: nothing is learnt, and the past of each series is repeated."""
+"""Seasonal naive as a model: it learns nothing and repeats the past of each series."""
 
 from dataclasses import dataclass
 from pathlib import Path

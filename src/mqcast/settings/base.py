@@ -1,4 +1,4 @@
-"""Frozen settings, checked at birth; TOML in, TOML out."""
+"""Frozen settings, validated when they are created, read from TOML and written to it."""
 
 import difflib
 import tomllib
@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 
 from mqcast.errors import ConfigError, MqcastError, quoted, readable
 
-NONE = "none"  # TOML has no word for it
-MOST_TOLD = 3  # wrong settings in one message
-LONGEST_NAME = 100  # that others are likened to
+NONE = "none"  # TOML has no null
+MOST_SHOWN = 3  # wrong settings in one message, at most
+LONGEST_NAME = 100  # longer names are not compared
 Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
@@ -24,7 +24,7 @@ def nearest(name: Any, candidates: "list[str] | tuple[str, ...]") -> str:
 
 
 class Settings(BaseModel):
-    """Frozen settings, checked at birth; what is wrong comes as `error_type`, one line a field."""
+    """Frozen settings, validated when they are created; mistakes raise `error_type`, which names each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     error_type: ClassVar[type[MqcastError]] = ConfigError
@@ -41,10 +41,10 @@ class Settings(BaseModel):
     def _explain(cls, error: ValidationError) -> str:
         lines = []
         for problem in error.errors():
-            if problem["type"] == "default_factory_not_called":  # it waits for a field that is wrong itself
+            if problem["type"] == "default_factory_not_called":  # follows from another field that is wrong
                 continue
             field = readable(".".join(str(part) for part in problem["loc"]), 80)
-            if isinstance(inner := problem.get("ctx", {}).get("error"), ConfigError):  # of a table of its own
+            if isinstance(inner := problem.get("ctx", {}).get("error"), ConfigError):  # from a nested table
                 lines.append(str(inner))
             elif problem["type"] == "extra_forbidden":
                 lines.append(f"{cls.__name__} has no setting {field!r}{nearest(field, list(cls.model_fields))}")
@@ -53,11 +53,11 @@ class Settings(BaseModel):
             else:
                 text = problem["msg"].removeprefix("Value error, ")
                 lines.append(f"{cls.__name__}.{field}: {text} (got {quoted(problem['input'], 80)})" if field else text)
-        more = f"; and {len(lines) - MOST_TOLD} more" if len(lines) > MOST_TOLD else ""
-        return "; ".join(readable(line, 300) for line in lines[:MOST_TOLD]) + more
+        more = f"; and {len(lines) - MOST_SHOWN} more" if len(lines) > MOST_SHOWN else ""
+        return "; ".join(readable(line, 300) for line in lines[:MOST_SHOWN]) + more
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some settings changed, checked like any other."""
+        """A copy with some settings changed, validated again."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     @classmethod
@@ -70,11 +70,11 @@ class Settings(BaseModel):
 
     @staticmethod
     def read_toml(path: str | Path) -> dict[str, Any]:
-        """What a TOML file says, unchecked."""
+        """The contents of a TOML file, not validated."""
         try:
             return tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (FileNotFoundError, IsADirectoryError):
-            raise ConfigError(f"no settings file at {path}; write one or check the path") from None
+            raise ConfigError(f"there is no settings file at {path}; write one or check the path") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
 
@@ -82,15 +82,15 @@ class Settings(BaseModel):
         return tomli_w.dumps(self._for_toml())
 
     def _for_toml(self) -> dict[str, Any]:
-        """The settings as TOML can say them, all of them; None is written as "none"."""
-        said: dict[str, Any] = {}
+        """All settings as values that TOML has; None is written as "none"."""
+        values: dict[str, Any] = {}
         for name, value in self.model_dump(mode="json").items():
             inner = getattr(self, name)
             if isinstance(inner, Settings):
-                said[name] = inner._for_toml()
+                values[name] = inner._for_toml()
             else:
-                said[name] = NONE if value is None else value
-        return said
+                values[name] = NONE if value is None else value
+        return values
 
     @classmethod
     def may_be_none(cls) -> list[str]:
@@ -102,8 +102,8 @@ class Settings(BaseModel):
     def _none_in_words(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        said = {name for name in cls.may_be_none() if isinstance(values.get(name), str) and values[name] == NONE}
+        none = {name for name in cls.may_be_none() if isinstance(values.get(name), str) and values[name] == NONE}
         for name, field in cls.model_fields.items():
             if isinstance(values.get(name), bool) and {field.annotation, *get_args(field.annotation)} & {int, float}:
                 raise ValueError(f"{cls.__name__}.{name} is a number (got {values[name]})")
-        return {name: None if name in said else value for name, value in values.items()}
+        return {name: None if name in none else value for name, value in values.items()}

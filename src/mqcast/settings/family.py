@@ -1,6 +1,6 @@
-"""The family of networks: one line each. A new one is a line here and, if its parts are new, a file in `mqcast.nn`.
+"""The family of networks, one line each. A new one needs a line here and, if it has a new part, a file in `mqcast.nn`.
 
-A part is named by module and class and loaded when a network is built, so that naming networks needs no torch.
+A part is named by module and class and is imported when a network is built, so that this module needs no torch.
 """
 
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Variant:
-    """The parts of a network; the defaults are those that attend to the past."""
+    """The parts of a network; the defaults are those of a network with attention over the past."""
 
     position: str = "mqcast.nn.position:LearnedPosition"
     encoder: str = "mqcast.nn.encoder:TemporalConvolutions"
     contexts: str = "mqcast.nn.decoder:AttentionContexts"
     feedback: str | None = None  # attention over earlier forecasts
-    feedback_reach: Literal["horizon", "lookback"] = "horizon"  # how far back those were made
+    feedback_reach: Literal["horizon", "lookback"] = "horizon"  # how far back the earlier forecasts go
     has_attention: bool = True  # learned positions, horizon-specific attention over the past
-    is_recurrent: bool = False  # the encoder remembers without end
+    is_recurrent: bool = False  # the memory of the encoder has no end
 
     def part(self, name: str) -> Any:
-        """The class of a part; None if the network has no such part."""
+        """The class of a part; None if the network does not have it."""
         if (path := getattr(self, name)) is None:
             return None
         module, _, kind = path.partition(":")

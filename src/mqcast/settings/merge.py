@@ -1,4 +1,4 @@
-"""The one merge of settings: built-in < fits the data < task < preset < file < arguments; each value has an origin."""
+"""Settings are merged here: built-in < fits the data < task < preset < file < arguments. Each value has an origin."""
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +15,13 @@ from mqcast.settings.base import NONE, Settings
 from mqcast.settings.tables import ResearchConfig, RunConfig
 
 Tables = Mapping[str, Mapping[str, Any]]
-OTHER_TABLES = ("schema", "search")  # of a settings file, read by `pack` and `search`
+OTHER_TABLES = ("schema", "search")  # tables of a settings file that `pack` and `search` read
 EXAMPLE = "{'train': {'seed': 1}}"
-ASKED = {"window.horizon": "horizon", "model.quantiles": "quantiles", "model.model": "model"}
+ARGUMENTS = {"window.horizon": "horizon", "model.quantiles": "quantiles", "model.model": "model"}
 
 
 class Origin(IntEnum):
-    """Who set a value; a later one overrules an earlier one."""
+    """Where a value comes from; a later origin overrides an earlier one."""
 
     BUILT_IN = 0
     FITS_THE_DATA = 1
@@ -39,7 +39,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True)
 class Layer:
-    """Tables of some settings, and who set them."""
+    """Tables of some settings, and their origin."""
 
     origin: Origin
     tables: Tables
@@ -47,10 +47,10 @@ class Layer:
     def __post_init__(self) -> None:
         for table, values in self.tables.items():
             if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in (table, *values)):
-                raise ConfigError(f"config: {table} is {quoted(values)}; give tables of settings: {EXAMPLE}")
+                raise ConfigError(f"config: {table} is {quoted(values)}; give tables of settings, such as {EXAMPLE}")
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Dotted names and values; a switch of `research` that stands in [model] is named where it belongs."""
+        """Dotted names and values; switches of [model.research] that were written in [model] get their full name."""
         for table, values in self.tables.items():
             if table in OTHER_TABLES:
                 continue
@@ -73,13 +73,13 @@ def _optional() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Merged:
-    """A run's settings, and the origin of each by its dotted name; what is not named is built in."""
+    """The settings of a run, and their origins by dotted name; those without an origin are built in."""
 
     config: RunConfig
     origins: Mapping[str, Origin]
 
     def with_whole_context(self) -> "Merged":
-        """Windows that reach back as far as their first forecast looks, unless the user has said how far."""
+        """With windows that contain all the history their first forecast uses, unless the user has set `history`."""
         if self.origins.get("window.history", Origin.BUILT_IN) >= Origin.FILE:
             return self
         config = self.config.with_whole_context()
@@ -96,16 +96,16 @@ class Merged:
         return pl.DataFrame(self.rows(), schema=["setting", "value", "origin"], orient="row")
 
 
-def merge(*layers: Layer, asked: Mapping[str, Any] | None = None) -> Merged:
-    """All settings of a run. The layers come in rising order; `asked` are values that no layer may contradict."""
+def merge(*layers: Layer, required: Mapping[str, Any] | None = None) -> Merged:
+    """All settings of a run. Later layers override earlier ones; no layer may contradict the values in `required`."""
     origins = [layer.origin for layer in layers]
     assert origins == sorted(origins), "layers come in the order of their origins"
     values: dict[str, tuple[Any, Origin]] = {}
     for layer in layers:
         for name, value in layer.items():
-            _refuse_contradiction(name, value, (asked or {}).get(name, value))
+            _refuse_contradiction(name, value, (required or {}).get(name, value))
             values[name] = value, layer.origin
-    values |= {name: (value, Origin.ARGUMENTS) for name, value in (asked or {}).items()}
+    values |= {name: (value, Origin.ARGUMENTS) for name, value in (required or {}).items()}
     known = {*RunConfig.model_fields, *OTHER_TABLES}
     tables: dict[str, Any] = {name: {} for layer in layers for name in layer.tables if name not in known}  # refused
     for name, (value, _) in values.items():
@@ -118,14 +118,14 @@ def merge(*layers: Layer, asked: Mapping[str, Any] | None = None) -> Merged:
 
 
 def user_layers(config: RunConfig | Mapping[str, Any] | str | Path | None, **arguments: Any) -> tuple[Layer, ...]:
-    """What a user says: settings in whatever form they come, and arguments that go into the table `train`."""
+    """The user's settings in any form, and arguments that belong to the table `train`, as layers."""
     given = {name: value for name, value in arguments.items() if value is not None}
     layers = [] if config is None else [_user_layer(config)]
     return (*layers, *([Layer(Origin.ARGUMENTS, {"train": given})] if given else []))
 
 
 def tables_of(layers: Iterable[Layer]) -> dict[str, dict[str, Any]]:
-    """What several layers say, in one set of tables."""
+    """Several layers merged into one set of tables."""
     tables: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for table, values in layer.tables.items():
@@ -134,7 +134,7 @@ def tables_of(layers: Iterable[Layer]) -> dict[str, dict[str, Any]]:
 
 
 def assigned(assignments: Iterable[str]) -> Layer:
-    """Of `train.learning_rate=0.003` and the like, as the command line takes them."""
+    """The layer of assignments such as `train.learning_rate=0.003` on the command line."""
     values: dict[str, Any] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
@@ -148,7 +148,7 @@ def assigned(assignments: Iterable[str]) -> Layer:
 
 
 def assigned_values(values: Mapping[str, Any]) -> Layer:
-    """Of values by their dotted names."""
+    """The layer of values by their dotted names."""
     tables: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         table, _, field = name.partition(".")
@@ -168,13 +168,13 @@ def _user_layer(config: Any) -> Layer:
     return Layer(Origin.ARGUMENTS, config)
 
 
-def _refuse_contradiction(name: str, value: Any, asked: Any) -> None:
-    same = tuple(asked) == tuple(value) if isinstance(value, list | tuple) else asked == value
+def _refuse_contradiction(name: str, value: Any, required: Any) -> None:
+    same = tuple(required) == tuple(value) if isinstance(value, list | tuple) else required == value
     if not same:
-        argument = ASKED[name]
+        argument = ARGUMENTS[name]
         raise ConfigError(
-            f"config says {name} = {value!r}, but {asked!r} is asked for; take it out of the config, or ask for the "
-            f"same: Forecaster({argument}={value!r}), on the command line --{argument.removesuffix('s')}"
+            f"config has {name} = {value!r}, but {argument} is {required!r}; remove it from the config, or give the "
+            f"same value: Forecaster({argument}={value!r}), on the command line --{argument.removesuffix('s')}"
         )
 
 

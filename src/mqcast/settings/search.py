@@ -13,12 +13,14 @@ class Range(Settings):
 
     low: int | float
     high: int | float
-    log: bool = Field(default=False, description="draw orders of magnitude alike")
+    log: bool = Field(default=False, description="draw all orders of magnitude with the same probability")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(f"a range rises, with log from above 0 (got low = {self.low}, high = {self.high})")
+            raise ValueError(
+                f"low must be less than high, and above 0 with log (got low = {self.low}, high = {self.high})"
+            )
         return self
 
 
@@ -26,7 +28,7 @@ PAPER_SPACE: dict[str, tuple[Any, ...] | Range] = {
     "model.hidden_dim": (32, 64, 128),
     "train.learning_rate": (1e-4, 1e-3, 1e-2),
 }
-UNLIKE_LOSSES = (  # with these, validation losses are of unlike things
+NOT_COMPARABLE = (  # validation losses with different values of these cannot be compared
     "split",
     "scaling",
     "window.horizon",
@@ -37,9 +39,9 @@ UNLIKE_LOSSES = (  # with these, validation losses are of unlike things
 
 
 def _space(given: Any) -> Any:
-    """Dotted settings and their choices, written as one name or as a table of a table."""
+    """Settings by dotted name and their choices, which may be written as dotted names or as nested tables."""
     if not isinstance(given, dict) or not given:
-        raise ValueError('name settings and their choices, such as "model.hidden_dim" = [32, 64]')
+        raise ValueError('give settings and their choices, such as "model.hidden_dim" = [32, 64]')
     flat: dict[str, Any] = {}
     for name, what in given.items():
         is_table = "." not in name and isinstance(what, dict)
@@ -53,7 +55,7 @@ def _choices(name: str, given: Any) -> tuple[Any, ...] | Range:
     names += [f"model.{setting}" for setting in ResearchConfig.model_fields]
     if name not in names:
         raise ValueError(f"there is no setting {name!r}{nearest(name, names)}; write it as table.setting")
-    if name in UNLIKE_LOSSES or name.split(".")[0] in UNLIKE_LOSSES:
+    if name in NOT_COMPARABLE or name.split(".")[0] in NOT_COMPARABLE:
         raise ValueError(f"validation losses with another {name} cannot be compared; search one value at a time")
     if isinstance(given, Range | dict):
         return given if isinstance(given, Range) else Range(**given)
@@ -63,15 +65,21 @@ def _choices(name: str, given: Any) -> tuple[Any, ...] | Range:
 
 
 class SearchConfig(Settings):
-    """Which settings are tried, and how; the validation loss decides. The paper's grid where nothing else is said."""
+    """Which settings are tried, and how; the lowest validation loss wins. The default is the paper's grid."""
 
-    method: Literal["grid", "optuna"] = Field(default="grid", description="optuna: a sampler that learns, with pruning")
+    method: Literal["grid", "optuna"] = Field(
+        default="grid", description="optuna: sampling that learns from earlier trials, with pruning"
+    )
     space: Annotated[dict[str, tuple[Any, ...] | Range], BeforeValidator(_space)] = PAPER_SPACE
     num_trials: int | None = Field(
-        default=None, ge=1, description="left out: the whole grid, or 20; of a grid, so many are drawn at random"
+        default=None,
+        ge=1,
+        description="trials, drawn at random from a grid; left out: the whole grid, or 20 with optuna",
     )
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="of what is drawn; training has its own")
-    prune: bool = Field(default=True, description="optuna: end trials that are worse than the median at their epoch")
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="seed of the draws; training has its own")
+    prune: bool = Field(
+        default=True, description="optuna: stop trials that are worse than the median at the same epoch"
+    )
 
     @model_validator(mode="after")
     def _grid_of_choices(self) -> Self:

@@ -1,4 +1,4 @@
-"""The tables of a run's settings; the paper's values where nothing else is said."""
+"""The tables of a run's settings; the defaults are the paper's values unless stated otherwise."""
 
 import datetime as dt
 from typing import Annotated, Any, Literal, Self
@@ -9,21 +9,23 @@ from mqcast.levels import are_levels
 from mqcast.settings.base import Settings, nearest
 from mqcast.settings.family import FAMILY, Variant
 
-MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # beyond what any network is trained with
+MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # more than any network needs
 LARGEST_SEED = 2**63 - 1
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
 
 
 class ScalingConfig(Settings):
-    """How the target is brought to a common scale; see `mqcast.data.scaling`."""
+    """How targets are scaled; see `mqcast.data.scaling`."""
 
     by: Literal["recent", "series", "global", "past", "past_mean", "none"] = "series"
     log1p: bool = False
-    half_life: float = Field(default=4.0, gt=0, description="recent: rows after which an observation weighs half")
+    half_life: float = Field(
+        default=4.0, gt=0, description="recent: rows after which the weight of an observation is halved"
+    )
     zeros: Literal["demand", "told_apart", "missing"] = Field(
         default="demand",
-        description="told_apart: before a first sale not on sale yet, among large sales closed; missing: never demand",
+        description="told_apart: not yet on sale before a first sale, closed among large sales; missing: never demand",
     )
 
 
@@ -34,7 +36,7 @@ class WindowConfig(Settings):
     history: int = Field(ge=1, le=MOST_PERIODS, description="steps of context before a window's first creation time")
     num_fcts: int = Field(ge=1, le=MOST_PERIODS, description="creation times in one window")
     batch_size: int = Field(default=32, ge=1, le=MOST_WINDOWS, description="windows in a batch, over all ranks")
-    min_history: int = Field(default=1, ge=0, description="steps a series must have lived through before it is scored")
+    min_history: int = Field(default=1, ge=0, description="steps of history that a series needs before it is scored")
     reach: int = Field(
         default_factory=lambda given: given.get("horizon", 1) - 1,
         ge=0,
@@ -42,11 +44,13 @@ class WindowConfig(Settings):
         description="steps of calendar beyond both ends of a window, R; left out: horizon − 1",
     )
     aligned: bool = Field(default=True, description="windows of a batch share their dates")
-    partial_horizon: bool = Field(default=True, description="score creation times whose last targets are cut off")
+    partial_horizon: bool = Field(
+        default=True, description="also score creation times with an incomplete horizon at the end"
+    )
     num_trajectories: int | None = Field(
         default=None,
         ge=1,
-        description="without forking: how many (series, creation time) are drawn, once",
+        description="without forking: how many (series, creation time) pairs are drawn, once",
     )
 
     @model_validator(mode="after")
@@ -56,7 +60,7 @@ class WindowConfig(Settings):
         return self
 
     def without_forking(self, num_trajectories: int | None = None) -> Self:
-        """Windows of the same length that score their last creation time alone, drawn at random dates."""
+        """Windows of the same length at random dates, of which only the last creation time is scored."""
         return self.replace(history=self.num_steps - 1, num_fcts=1, aligned=False, num_trajectories=num_trajectories)
 
     @property
@@ -67,7 +71,7 @@ class WindowConfig(Settings):
 
 def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
     if not are_levels(levels):
-        raise ValueError("give levels between 0 and 1, each once, in rising order, such as (0.1, 0.5, 0.9)")
+        raise ValueError("give levels between 0 and 1 in strictly increasing order, such as (0.1, 0.5, 0.9)")
     return levels
 
 
@@ -78,27 +82,27 @@ def _known_network(name: str) -> str:
 
 
 class ResearchConfig(Settings):
-    """Parts that experiments switch on and off; users have no reason to."""
+    """Switches for experiments; users need not change them."""
 
-    block: Literal["residual", "bare"] = Field(default="residual", description="what stands around an attention cell")
+    block: Literal["residual", "bare"] = Field(default="residual", description="the block around an attention layer")
     feedback_heads: Literal["shared", "per_horizon"] = Field(
         default="shared", description="projections of the attention over earlier forecasts"
     )
     agnostic_context: Literal["future", "current"] = Field(
-        default="future", description="positions that c^a sees: all of the horizon, or the creation time's"
+        default="future", description="positions that c^a sees: those of the whole horizon, or of the creation time"
     )
     encoder_attention: bool = Field(default=False, description="self-attention on top of the encoder")
     position_norm: bool = Field(
-        default=True, description="the encoder and attention see positions brought to unit size, at most"
+        default=True, description="the encoder and attention see positions with a norm of at most 1"
     )
     horizon_code: bool = Field(
-        default=True, description="the output MLP has a bias for each horizon and, after attention, weights for h¹"
+        default=True, description="the output MLP has a bias per horizon and, after attention, weights for h¹"
     )
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
 
 
 class ModelConfig(Settings):
-    """Which network, and its parts; see `mqcast.nn` and docs/paper.md."""
+    """The network and its sizes; see `mqcast.nn` and docs/paper.md."""
 
     model: Annotated[str, AfterValidator(_known_network)] = "mqt"
     quantiles: Annotated[tuple[float, ...], AfterValidator(_levels)] = (0.5, 0.9)
@@ -119,7 +123,7 @@ class ModelConfig(Settings):
     )
     encoder_dilations: tuple[Dilation, ...] = Field(default=(1, 2, 4, 8, 16, 32), min_length=1, max_length=MOST_LAYERS)
     position_dilations: tuple[Dilation, ...] | None = Field(
-        default=None, max_length=MOST_LAYERS, description="left out: doubling, and summing to horizon − 1"
+        default=None, max_length=MOST_LAYERS, description="left out: doubling, with a sum of horizon − 1"
     )
     lookback: int = Field(
         default=52, ge=0, le=MOST_PERIODS, description="L: steps before t that the attention blocks reach back to"
@@ -133,7 +137,8 @@ class ModelConfig(Settings):
         description="width of the contexts in residual blocks; left out: head_dim",
     )
     head: Literal["free", "monotone"] = Field(
-        default="free", description="monotone: quantiles that cannot cross; free: rearranged when published"
+        default="free",
+        description="monotone: quantiles cannot cross; free: crossing quantiles are sorted when published",
     )
 
     research: ResearchConfig = ResearchConfig()
@@ -141,7 +146,7 @@ class ModelConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _research_in_its_table(cls, values: Any) -> Any:
-        """Its settings stood among the others once; written so, they are still understood."""
+        """Accept the settings of [model.research] in [model], where they used to be."""
         if not isinstance(values, dict) or not (moved := values.keys() & ResearchConfig.model_fields.keys()):
             return values
         table = values.get("research", {})
@@ -151,11 +156,11 @@ class ModelConfig(Settings):
 
     @property
     def variant(self) -> Variant:
-        """The parts that the network is made of."""
+        """The parts of the network."""
         return FAMILY[self.model]
 
     def context(self, horizon: int) -> int:
-        """Steps before a creation time that its forecast looks at, all contexts and their keys included."""
+        """Steps before a creation time that its forecast uses, including all contexts and their keys."""
         encoder = sum(self.encoder_dilations) + (self.lookback if self.research.encoder_attention else 0)
         if not self.variant.has_attention:
             return encoder
@@ -167,7 +172,7 @@ class SplitConfig(Settings):
     """Last target dates of training and of validation, such as "2024-06-30"."""
 
     train_until: dt.datetime | dt.date | None = Field(
-        default=None, description="left out: one horizon before valid_until, or valid_until if nothing is validated"
+        default=None, description="left out: one horizon before valid_until, or valid_until without validation"
     )
     valid_until: dt.datetime | dt.date | None = Field(default=None, description="left out: the panel's end")
 
@@ -180,48 +185,54 @@ class TrainConfig(Settings):
     alignment_rate: float = Field(
         default=0.2,
         gt=0,
-        description="rate of the queries and keys of the decoder's attention, relative to the others",
+        description="learning rate of the queries and keys of the decoder's attention, relative to the others",
     )
     betas: tuple[Decay, Decay] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
-    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; None: any")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="maximal norm of the gradient; None: no clipping")
     schedule: Literal["constant", "cosine"] = Field(
-        default="constant", description="cosine: falls to zero over max_epochs, or max_steps"
+        default="constant", description="cosine: decays to zero over max_epochs, or max_steps"
     )
-    warmup_steps: int = Field(default=0, ge=0, description="steps over which the rate rises from zero")
+    warmup_steps: int = Field(default=0, ge=0, description="steps over which the learning rate rises from zero")
     average: float | None = Field(default=None, gt=0, lt=1, description="decay of a moving average of the weights")
     max_epochs: int = Field(default=100, ge=1)
     max_steps: int | None = Field(default=None, ge=1)
     max_minutes: float | None = Field(default=None, gt=0)
     patience: int | None = Field(
-        default=5, ge=1, description="epochs without gain before stopping with the best weights; None: final weights"
+        default=5,
+        ge=1,
+        description="epochs without improvement before stopping with the best weights; None: final weights",
     )
-    min_gain: float = Field(default=0.0, ge=0, description="least fall of the validation loss that is a gain")
-    micro_batch: int | None = Field(default=None, ge=1, description="windows at a time; None: as memory allows")
-    memory_gib: float = Field(default=4.0, gt=0, description="what one step of one process may take")
+    min_gain: float = Field(
+        default=0.0, ge=0, description="minimal decrease of the validation loss that counts as an improvement"
+    )
+    micro_batch: int | None = Field(default=None, ge=1, description="windows per forward pass; None: as memory allows")
+    memory_gib: float = Field(default=4.0, gt=0, description="memory that one step of one process may use")
     num_threads: int = Field(
-        default=1, ge=1, le=1024, description="of each process; a process a core is faster than threads"
+        default=1, ge=1, le=1024, description="threads per process; one process per core is faster than threads"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="auto: bfloat16 autocast on accelerators that have it"
+        default="auto", description="auto: bfloat16 autocast on accelerators that support it"
     )
-    checkpoint_minutes: float = Field(default=10.0, ge=0, description="time between saves; also saved at epochs' ends")
-    log_every: int = Field(default=10, ge=1, description="steps between lines of metrics.jsonl")
+    checkpoint_minutes: float = Field(
+        default=10.0, ge=0, description="time between checkpoints; one is also saved after each epoch"
+    )
+    log_every: int = Field(default=10, ge=1, description="steps between lines in metrics.jsonl")
 
     @model_validator(mode="before")
     @classmethod
     def _without_compile(cls, values: Any) -> Any:
-        """The runs of 0.1.0 name a setting that is gone; it was off unless somebody switched it on."""
+        """Accept runs of 0.1.0, which have a setting that was removed, if it was off."""
         if not isinstance(values, dict) or "compile" not in values:
             return values
         if values["compile"] is not False:
-            raise ValueError("train.compile is gone, since it made training slower; take it out")
+            raise ValueError("train.compile was removed, because it made training slower; remove it from the settings")
         return {name: value for name, value in values.items() if name != "compile"}
 
 
 class RunConfig(Settings):
-    """All settings of one run: a table each in its TOML file."""
+    """All settings of one run; each field is a table of its TOML file."""
 
     window: WindowConfig
     split: SplitConfig = SplitConfig()
@@ -230,9 +241,9 @@ class RunConfig(Settings):
     train: TrainConfig = TrainConfig()
 
     def with_whole_context(self) -> Self:
-        """Windows that begin no later than their first forecast looks back, through contexts and keys.
+        """With windows that contain all the history their first forecast uses, through contexts and keys.
 
-        So it is in forecasts; contexts that see less in training are others than those that are met later.
+        Forecasts are made with such windows. Contexts with less history in training would differ from those.
         """
         history = max(self.window.history, self.model.context(self.window.horizon))
         return self.replace(window=self.window.replace(history=history))

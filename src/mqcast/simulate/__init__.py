@@ -1,4 +1,4 @@
-"""Simulated demand whose true forecast distribution is known, to judge forecasters against truth."""
+"""Simulated demand with a known forecast distribution, to evaluate forecasters against the truth."""
 
 from mqcast.simulate.counts import count_world
 from mqcast.simulate.lognormal import lognormal_world

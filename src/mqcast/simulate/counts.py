@@ -1,14 +1,15 @@
-"""Integer demand with zeros, and the finite-state filter that forecasts it exactly.
+"""Integer demand with zeros, and a finite-state filter that forecasts it exactly.
 
     Y_it | x, κ ~ NegBin(mean m_gt exp(x_it + κ s_it), dispersion r)
     log m_gt = a_g sin(2πt/52 + φ_g) + Σ_k b_kg f_k(t)
 
-of item i in category g: the level x walks lazily on a grid with reflecting ends; κ is the item's lift class, drawn once
-from the category's prior, unknown, and to be learnt from past promotions; s_it is the summed strength of the promotions
-that run in week t. The multiplier m is known. With `item_lifts=False` the class is drawn afresh every week.
+for item i in category g. The level x is a lazy random walk on a grid with reflecting ends. κ is the lift class of the
+item, drawn once from the prior of the category; it is unknown and has to be learnt from past promotions. s_it is the
+total strength of the promotions in week t. The multiplier m is known. With `item_lifts=False`, a new class is drawn
+every week.
 
-Every lift is a whole number of grid steps. So the log mean, less log m, lies on one longer grid x_1..x_E whatever the
-class and the promotions, and a forecast is a mixture of E negative binomials that a category's items share in a week.
+Every lift is a whole number of grid steps. The log mean minus log m is therefore on one longer grid x_1..x_E for all
+classes and promotions, and a forecast is a mixture of E negative binomials, shared by a category's items in a week.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,10 +40,10 @@ CHUNK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class CountSettings:
-    """The grid of log levels and the walk on it, the lift classes and the noise; checked at birth."""
+    """The grid of log levels and the walk on it, the lift classes and the noise; validated when created."""
 
     grid: tuple[float, float, int]  # first, last, number of points
-    step_probability: float  # of each of the two neighbours, a week
+    step_probability: float  # probability per week of each of the two neighbours
     lift_classes: tuple[float, ...]
     promo_strengths: tuple[float, ...]
     dispersion: float
@@ -68,7 +69,7 @@ class CountSettings:
 
     @property
     def strengths(self) -> np.ndarray:
-        """The summed strength of every set of promotions; set number b runs those whose bits are set in b."""
+        """The total strength of every set of promotions; the bits of a set's number are its promotions."""
         sets = np.arange(2 ** len(self.promo_strengths))[:, None] >> np.arange(len(self.promo_strengths)) & 1
         return sets @ np.asarray(self.promo_strengths)
 
@@ -79,12 +80,12 @@ class CountSettings:
 
     @cached_property
     def levels(self) -> np.ndarray:
-        """The grid of levels, lengthened by the largest lift."""
+        """The grid of levels, extended by the largest lift."""
         return self.grid[0] + self.grid_step * np.arange(self.grid[2] + self.shifts.max())
 
     @cached_property
     def transition(self) -> np.ndarray:
-        """The lazy walk; a step beyond an end stays at it."""
+        """The transition matrix of the lazy walk; a step beyond an end stays there."""
         size, p = self.grid[2], self.step_probability
         walk = (1 - 2 * p) * np.eye(size) + p * (np.eye(size, k=1) + np.eye(size, k=-1))
         walk[0, 0] = walk[-1, -1] = 1 - p
@@ -97,13 +98,13 @@ class Mixture:
 
     rows: np.ndarray  # (items,)
     leads: np.ndarray  # (creation times,)
-    times: np.ndarray  # (creation times,), counted from the first one asked for
+    times: np.ndarray  # (creation times,), counted from the first requested one
     weights: np.ndarray  # (creation times, items, E)
     means: np.ndarray  # (E,)
 
     @property
     def place(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where its (creation times, items) belong in (items, horizon, creation times)."""
+        """The place of its (creation times, items) in (items, horizon, creation times)."""
         return self.rows[None], self.leads[:, None] - 1, self.times[:, None]
 
 
@@ -141,7 +142,7 @@ class CountOracle:
         return out
 
     def _mixtures(self, first: int, last: int) -> Iterator[Mixture]:
-        """Every forecast created in first..last, by category, then week; chunks of items keep the memory bounded."""
+        """Every forecast created in first..last, by category, then week, in chunks of items to limit memory."""
         bytes_an_item = 8 * self.horizon * self.lift_prior.shape[1] * self.level_prior.shape[1]
         chunk = max(1, CHUNK_BYTES // bytes_an_item)
         for g in range(len(self.log_multiplier)):
@@ -157,8 +158,8 @@ class CountOracle:
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Week, creation times t in first..last within the horizon, and P(κ, x_week | weeks 0..t) for each of them.
 
-        The states are (creation times, items, lift classes, grid points), the oldest first. They walk on together, week
-        by week, and the newest is also the filter's prediction.
+        The states are (creation times, items, lift classes, grid points), oldest first. They advance together, week by
+        week, and the newest is also the prediction of the filter.
         """
         prior = self.lift_prior[g][:, None] * self.level_prior[g]
         states = np.broadcast_to(prior, (1, len(rows), *prior.shape))
@@ -183,7 +184,7 @@ class CountOracle:
         return state / state.sum(axis=(1, 2), keepdims=True)
 
     def _week_later(self, states: np.ndarray, g: int) -> np.ndarray:
-        """The level walks; the lift class stays the item's own, or is drawn afresh."""
+        """The level moves; the lift class stays the same, or is drawn again."""
         states = (states.reshape(-1, self.settings.grid[2]) @ self.settings.transition).reshape(states.shape)
         if self.settings.item_lifts:
             return states
@@ -275,7 +276,7 @@ def count_world(
     sigma_0: float = 1.0,
     promo_rates: tuple[float, float] = (0.06, 0.04),
 ) -> World:
-    """Integer demand with movable holidays, promotions and a lift class an item; its oracle is a forward filter."""
+    """Integer demand with movable holidays, promotions and a lift class per item; its oracle is a forward filter."""
     size = Size(num_items, num_weeks, horizon, num_categories)
     settings = CountSettings(grid, step_probability, lift_classes, promo_strengths, dispersion, item_lifts)
     require(sigma_0 > 0, f"sigma_0 is {sigma_0}", "give more than 0")
@@ -304,7 +305,7 @@ def count_world(
 
 
 def _level_prior(settings: CountSettings, mean: np.ndarray, sigma_0: float) -> np.ndarray:
-    """(categories, grid points): a normal, restricted to the grid."""
+    """(categories, grid points): a normal distribution, restricted to the grid."""
     energy = 0.5 * ((settings.levels[: settings.grid[2]] - mean[:, None]) / sigma_0) ** 2
     prior = np.exp(energy.min(axis=1, keepdims=True) - energy)
     return prior / prior.sum(axis=1, keepdims=True)
@@ -335,6 +336,6 @@ def _simulate(
 
 
 def _pick(probabilities: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """(items, draws): which class each chance falls on, where probabilities are (items, classes)."""
+    """(items, draws): the class of each uniform draw, for probabilities (items, classes)."""
     reached = np.cumsum(probabilities[:, :-1], axis=1)
     return np.sum([chances > reached[:, k, None] for k in range(reached.shape[1])], axis=0)

@@ -1,12 +1,12 @@
-"""Log-normal demand with unknown lifts an item, and the Kalman filter that forecasts it exactly.
+"""Log-normal demand with unknown lifts per item, and a Kalman filter that forecasts it exactly.
 
     log Y_it = ℓ_it + a_g sin(2πt/52 + φ_g) + Σ_k β_ik f_k(t) + Σ_j γ_ij (u_ij,t - ψ u_ij,t-1) + ε_it
     ℓ_it = ℓ_i,t-1 + η_it,   η ~ N(0, σ_η²),   ε ~ N(0, σ_ε²),   ℓ_i0 ~ N(μ_g, σ_0²)
     β_ik ~ N(b_kg, ω_β²),   γ_ij ~ N(c_jg, ω_γ²)
 
-of item i in category g: f_k is the shape of holiday k, u_ij the promotions of type j, which leave a dip ψ behind. The
-lifts β_i and γ_i must be learnt from the item's own past holidays and promotions. With `item_lifts=False` each
-promotion of each week draws its γ afresh, so that the past teaches nothing about it.
+for item i in category g. f_k is the shape of holiday k, and u_ij are the promotions of type j, which are followed by a
+dip ψ. The lifts β_i and γ_i have to be learnt from past holidays and promotions of the item. With `item_lifts=False`, a
+new γ is drawn for each promotion and week, so that the past contains no information about it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ ITEMS_A_CHUNK = 1024
 
 @dataclass(frozen=True)
 class LognormalSettings:
-    """Standard deviations on the log scale, and the promotion's dip; checked at birth."""
+    """Standard deviations on the log scale, and the dip after promotions; validated when created."""
 
     sigma_eta: float
     sigma_eps: float
@@ -57,8 +57,8 @@ class LognormalSettings:
 class LognormalOracle:
     """log Y_t+h given the weeks 0..t is normal, with the mean and variance of a Kalman filter.
 
-    The state is z_t = (ℓ_t, β, γ). Where promotions draw their lifts afresh it is (ℓ_t, β, γ_t, γ_t-1), for the dip of
-    week t+1 shares its lift with the promotion of week t.
+    The state is z_t = (ℓ_t, β, γ). If lifts are drawn for each promotion, it is (ℓ_t, β, γ_t, γ_t-1), since the dip of
+    week t+1 has the lift of the promotion in week t.
     """
 
     settings: LognormalSettings
@@ -124,7 +124,7 @@ class LognormalOracle:
         return np.concatenate(means, axis=1), np.repeat(covariance[None], len(group), axis=0)
 
     def _advance(self, rows: slice, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The state one week on: the level walks and, where lifts are drawn afresh, γ_t-1 ← γ_t ~ N(c, ω_γ²)."""
+        """The state one week later: the level moves and, if lifts are drawn again, γ_t-1 ← γ_t ~ N(c, ω_γ²)."""
         mean, covariance = mean.copy(), covariance.copy()
         covariance[:, 0, 0] += self.settings.sigma_eta**2
         if not self.settings.item_lifts:
@@ -161,9 +161,9 @@ class LognormalOracle:
     def _predictive(
         self, rows: slice, ahead: np.ndarray, mean: np.ndarray, covariance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of log demand less season, (items, horizon), at the weeks whose regressors are `ahead`.
+        """Mean and variance of log demand minus season, (items, horizon), in the weeks with regressors `ahead`.
 
-        From lead 2 on only the variance of the level still grows: lifts drawn afresh are at their prior by then.
+        From lead 2 on, only the variance of the level grows: lifts that are drawn again have their prior by then.
         """
         one_week_on = self._advance(rows, mean, covariance)
         two_weeks_on = self._advance(rows, *one_week_on)
@@ -192,7 +192,7 @@ def lognormal_world(
     psi: float = 0.3,
     promo_rates: tuple[float, float] = (0.06, 0.04),
 ) -> World:
-    """Continuous demand with movable holidays, promotions and lifts an item; its oracle is a Kalman filter."""
+    """Continuous demand with movable holidays, promotions and lifts per item; its oracle is a Kalman filter."""
     size = Size(num_items, num_weeks, horizon, num_categories)
     settings = LognormalSettings(sigma_eta, sigma_eps, sigma_0, omega_beta, omega_gamma, psi, item_lifts)
     calendar, category_stream, item_streams = random_streams(seed, num_items)

@@ -1,7 +1,7 @@
-"""What the simulated worlds share: the calendar, the assortment of items, and the tables a forecaster is given.
+"""What the simulated worlds share: the calendar, the assortment of items, and the tables for a forecaster.
 
 Axes everywhere: items, horizon, time, level. `time` is the creation time: at time t the weeks 0..t are known, and with
-them every holiday and the promotions of weeks 0..t+horizon. Lead h = 1..horizon stands at horizon index h-1.
+them every holiday and the promotions of weeks 0..t+horizon. Lead h = 1..horizon is at horizon index h-1.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
 
-FIRST_WEEK = date(2019, 1, 6)  # a week is named by the Sunday that ends it
+FIRST_WEEK = date(2019, 1, 6)  # weeks are labelled by their last day, a Sunday
 WEEKS_A_YEAR = 52
 HOLIDAYS = {"holiday_spring": (4, 10), "holiday_summer": (6, 24), "holiday_harvest": (10, 3), "holiday_winter": (12, 8)}
 HOLIDAY_SHAPE = {-2: 0.25, -1: 0.6, 0: 1.0, 1: -0.35, 2: -0.15}  # weeks after the holiday: share of its lift
@@ -41,10 +41,10 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Simulated demand, the tables a forecaster may see, and the oracle no forecaster can beat.
+    """Simulated demand, the tables that a forecaster may use, and the oracle, which no forecaster can beat.
 
-    `frame` reaches `horizon` weeks past the last sale: there `y` is null and the promotions are known. `events` holds
-    the raw holiday indicators of weeks 0..num_weeks + 3 * horizon; their effects before and after must be learnt.
+    `frame` reaches `horizon` weeks beyond the last sale, where `y` is null and the promotions are known. `events` has
+    the raw holiday indicators of weeks 0..num_weeks + 3 * horizon; their effects before and after have to be learnt.
     """
 
     name: str
@@ -53,7 +53,7 @@ class World:
     events: pl.DataFrame
     horizon: int
     num_weeks: int
-    demand: np.ndarray  # (items, num_weeks + horizon), with the weeks that the frame hides
+    demand: np.ndarray  # (items, num_weeks + horizon), including the weeks hidden in the frame
     promotions: np.ndarray  # (items, num_weeks + horizon, promotion types) bool
     holidays: np.ndarray  # (num_weeks + 3 * horizon + 1, holidays) bool
     oracle: Oracle
@@ -72,11 +72,11 @@ class World:
 
     @property
     def actuals(self) -> pl.DataFrame:
-        """Demand of all weeks, with those that the frame hides."""
+        """Demand of all weeks, including those that are hidden in the frame."""
         return self.frame.select("unique_id", "ds").with_columns(y=pl.Series(self.demand.ravel()))
 
     def oracle_forecasts(self, levels: Sequence[float], first: int, last: int) -> pl.DataFrame:
-        """What the oracle forecasts at the creation times first..last, as a forecast frame."""
+        """The forecasts of the oracle at the creation times first..last, as a forecast frame."""
         quantiles = self.oracle.quantiles(levels, first, last).transpose(0, 2, 1, 3)
         num_items, num_times, horizon, _ = quantiles.shape
         weeks, leads = _dates(self.num_weeks + horizon), np.arange(1, horizon + 1)
@@ -104,7 +104,7 @@ class World:
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is, checked."""
+    """The validated size of a world."""
 
     num_items: int
     num_weeks: int
@@ -123,7 +123,7 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class Categories:
-    """What the items of a category share, each array led by the category axis."""
+    """What the items of a category share; the first axis of each array is the category."""
 
     level: np.ndarray  # mean of an item's first log level
     amplitude: np.ndarray
@@ -138,7 +138,7 @@ class Categories:
 
 @dataclass(frozen=True, eq=False)
 class Assortment:
-    """The items: what they are, when they are promoted, and the rest of each one's own random stream."""
+    """The items: their attributes, their promotions, and the rest of the random stream of each."""
 
     streams: list[np.random.Generator]
     category: np.ndarray  # (items,)
@@ -170,7 +170,7 @@ def check_levels(levels: Sequence[float]) -> None:
 def random_streams(
     seed: int, num_items: int
 ) -> tuple[np.random.Generator, np.random.Generator, list[np.random.Generator]]:
-    """Streams of the calendar, of the categories and of each item: more items leave the earlier ones as they were."""
+    """Random streams of the calendar, the categories and each item, so that adding items does not change others."""
     require(seed >= 0, f"seed is {seed}", "give 0 or more")
     calendar, categories, items = np.random.SeedSequence(seed).spawn(3)
     item_streams = [np.random.default_rng(item) for item in items.spawn(num_items)]
@@ -178,9 +178,9 @@ def random_streams(
 
 
 def draw_holidays(rng: np.random.Generator, num_weeks: int) -> np.ndarray:
-    """(weeks, holidays) bool: each holiday is once a year, a week before, in or after the week of its date.
+    """(weeks, holidays) bool: each holiday occurs once a year, a week before, in or after the week of its date.
 
-    The shift against that week is never the same in two years running, so the week of year does not tell the holiday.
+    The shift is never the same in two successive years, so the week of the year does not determine the holiday.
     """
     last_year = (FIRST_WEEK + timedelta(weeks=num_weeks)).year
     years = range(FIRST_WEEK.year, last_year + 2)
@@ -196,7 +196,7 @@ def draw_holidays(rng: np.random.Generator, num_weeks: int) -> np.ndarray:
 
 
 def holiday_effects(holidays: np.ndarray) -> np.ndarray:
-    """(weeks, holidays): f_k(t) = Σ_d w_d 1{week t-d is holiday k}, the share of its full lift felt in week t."""
+    """(weeks, holidays): f_k(t) = Σ_d w_d 1{week t-d is holiday k}, the share of its full lift in week t."""
     reach = max(HOLIDAY_SHAPE)
     padded = np.pad(holidays, ((reach, reach), (0, 0))).astype(float)
     num_weeks = len(holidays)
@@ -220,7 +220,7 @@ def draw_categories(
 def draw_assortment(
     streams: list[np.random.Generator], num_categories: int, num_weeks: int, promo_rates: tuple[float, ...]
 ) -> Assortment:
-    """Brand and price band carry no information beyond the category; promotions are independent of all else."""
+    """Brand and price band have no information beyond the category; promotions are independent of everything else."""
     check_promo_rates(promo_rates)
     kinds = np.array([rng.integers((num_categories, NUM_BRANDS, len(PRICE_BANDS))) for rng in streams])
     chances = np.stack([rng.random((num_weeks, len(PROMOTIONS)), dtype=np.float32) for rng in streams])

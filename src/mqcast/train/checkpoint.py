@@ -1,4 +1,4 @@
-"""Checkpoints: a safetensors file with everything that training needs to go on, and a JSON file that vouches for it.
+"""Checkpoints: a safetensors file with everything needed to resume training, and a JSON file with its digest.
 
     checkpoints/00003-000001200.safetensors    epoch and step: weights, optimiser, averages, best weights
     checkpoints/00003-000001200.json           where training stood, and the tensors' digest; sealed by its own

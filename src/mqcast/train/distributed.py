@@ -1,8 +1,8 @@
-"""Several processes that train as one, and sums that do not depend on how many they are.
+"""Several processes that train together, and sums that do not depend on the number of processes.
 
-A step's windows are cut into micro-batches, the leaves of a binary tree. Gradients are added along the tree's branches,
-so the order of the additions is that of the leaves alone. A rank works on neighbouring leaves and adds up the largest
-whole branches among them; all ranks then exchange these sums and add them up to the root, each for itself.
+The windows of a step are divided into micro-batches, the leaves of a binary tree. Gradients are added along the
+branches of the tree, so the order of the additions depends only on the leaves. A rank works on neighbouring leaves and
+sums the largest complete branches among them. All ranks then exchange these sums, and each adds them up to the root.
 """
 
 import itertools
@@ -26,12 +26,12 @@ from mqcast.errors import ConfigError, PeerLostError
 
 _num_groups = itertools.count()
 _setting_threads = threading.Lock()
-Branch = tuple[int, int]  # the leaves first … stop−1; as many as a power of two, and starting at a multiple of it
+Branch = tuple[int, int]  # the leaves first … stop−1: a power of two of them, starting at a multiple of it
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that work together; one, where nothing else is said."""
+    """The processes that work together; by default this one alone."""
 
     rank: int = 0
     num: int = 1
@@ -43,12 +43,12 @@ class Ranks:
         return self.rank == 0
 
     def share(self, num_parts: int, rank: int | None = None) -> range:
-        """Neighbouring parts of one rank, left out: of this one; the shares of all are the whole, as even as can be."""
+        """The neighbouring parts of a rank (default: this one); all parts are shared as evenly as possible."""
         i = self.rank if rank is None else rank
         return range(num_parts * i // self.num, num_parts * (i + 1) // self.num)
 
     def claims(self, num_parts: int) -> Iterator[int]:
-        """Parts in their order, each to the rank that asks first; once in a group."""
+        """Parts in order, each given to the first rank that is free; can be used once per group."""
         if self.store is None:
             yield from range(num_parts)
             return
@@ -56,19 +56,19 @@ class Ranks:
             yield part
 
     def add(self, table: Tensor) -> Tensor:
-        """Sum over ranks; exact where at most one of them has something else than zero."""
+        """The sum over ranks; exact where at most one of them is not zero."""
         if self.num > 1:
             table = table.to(self.device)
             dist.all_reduce(table)
         return table
 
     def agree(self, value: int) -> int:
-        """The first rank's value, on every rank; it waits for all."""
+        """The value of the first rank, on every rank; waits for all of them."""
         table = torch.tensor([value if self.is_first else 0], dtype=torch.int64)
         return int(self.add(table).item())
 
     def sum_of_leaves(self, leaf: Callable[[int], Tensor], num_leaves: int, size: int) -> Tensor:
-        """leaf(0) + … + leaf(num_leaves − 1), of `size` numbers each; the same to the bit for any number of ranks."""
+        """leaf(0) + … + leaf(num_leaves − 1), of `size` numbers each; bit-identical for any number of ranks."""
         if self.num == 1:
             return _add_up(leaf, {}, num_leaves)
         of_rank = [branches(self.share(num_leaves, rank)) for rank in range(self.num)]
@@ -82,7 +82,7 @@ class Ranks:
 
 
 def branches(leaves: range) -> list[Branch]:
-    """The largest whole branches that together are these leaves."""
+    """The largest complete branches that these leaves consist of."""
     parts, first = [], leaves.start
     while first < leaves.stop:
         size = 1
@@ -96,7 +96,7 @@ def branches(leaves: range) -> list[Branch]:
 def _add_up(
     leaf: Callable[[int], Tensor], sums: dict[Branch, Tensor], num_leaves: int, branch: Branch | None = None
 ) -> Tensor:
-    """The sum of a branch, left out: of the whole tree, from the sums that are known and the leaves that are not."""
+    """The sum of a branch (default: the whole tree), from known sums and from the leaves of the others."""
     first, stop = branch or (0, 1 << (num_leaves - 1).bit_length())
     if (first, stop) in sums:
         return sums[first, stop].clone()
@@ -108,7 +108,7 @@ def _add_up(
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto`: an accelerator if there is one. One device a process on each machine."""
+    """`auto`: an accelerator if there is one. Each process on a machine gets its own device."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -123,10 +123,10 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
-    """The processes that torchrun started, told by its environment; this one alone without it.
+    """Join the processes that torchrun started, according to its environment variables; without them, this one alone.
 
-    Each has as many threads as are said: sums depend on their number to the bit, and on a CPU a process a core is
-    faster than a thread a core.
+    Each process uses `num_threads` threads: the last bits of sums depend on their number, and on a CPU one process per
+    core is faster than one thread per core.
     """
     process.use()
     place, before = pick_device(device), torch.get_num_threads()
@@ -139,23 +139,23 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
 
 
 def _use_threads(num: int) -> None:
-    """Set how many threads torch uses in this Python thread; in all others, and in those to come, it stays as it is.
+    """Set the number of threads that torch uses in this Python thread; other and future threads keep theirs.
 
-    OpenMP keeps a number for each thread. torch keeps one more, for threads that are new to it, and sets both.
+    OpenMP keeps one number per thread. torch keeps another one for new threads, and sets both.
     """
     if torch.get_num_threads() == num:
         return
-    with _setting_threads, ThreadPoolExecutor(1) as newcomer:
-        of_newcomers = newcomer.submit(torch.get_num_threads).result()
+    with _setting_threads, ThreadPoolExecutor(1) as new_thread:
+        of_new_threads = new_thread.submit(torch.get_num_threads).result()
         torch.set_num_threads(num)
-        newcomer.submit(torch.set_num_threads, of_newcomers).result()
-    if torch.get_num_threads() != num:  # a torch without OpenMP has one number for all
+        new_thread.submit(torch.set_num_threads, of_new_threads).result()
+    if torch.get_num_threads() != num:  # torch without OpenMP has one number for all threads
         torch.set_num_threads(num)
 
 
 @cache
 def _met(*environment: str) -> tuple[Any, int, int]:
-    """Where the processes meet, once for all groups: who comes too early to the first rank's store waits for long."""
+    """The rendezvous of the processes, made once for all groups: connecting before the first rank is ready is slow."""
     return next(iter(rendezvous("env://")))
 
 
@@ -167,7 +167,7 @@ def _group(place: torch.device) -> Iterator[Ranks]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     store, rank, num = _met(*(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")))
-    # The store outlives a group and, under torchrun, a process: without a prefix ranks may find addresses of the dead.
+    # The store outlives a group and, under torchrun, a process: without a prefix, ranks may find dead processes in it.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"attempt {attempt}, group {next(_num_groups)}", store)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo", store=store, rank=rank, world_size=num)
@@ -178,7 +178,7 @@ def _group(place: torch.device) -> Iterator[Ranks]:
             raise
         raise PeerLostError(
             f"process {rank} of {num} has lost another one ({str(error).splitlines()[0][:200]}); look for the first "
-            "error among them. What was saved is intact: go on with --resume"
+            "error among them. What was saved is intact; continue with --resume"
         ) from error
     finally:
         dist.destroy_process_group()

@@ -18,7 +18,7 @@ MOST_SHOWN = 5
 
 @torch.no_grad()
 def windows_not_finite(network: Network, assemble: Assembler, windows: Windows, device: torch.device) -> Windows:
-    """Those of the windows whose scored forecasts or targets are not finite; all of them if none is."""
+    """The windows with scored forecasts or targets that are not finite; all windows if there are none."""
     batch = assemble(windows).to(device)
     n = batch.num_fcts
     forecasts = network(batch, n).float()
@@ -41,11 +41,11 @@ def divergence_error(
     what: str, step: int, num_windows: int, places: Sequence[tuple[str, str]], folder: Path
 ) -> TrainingError:
     shown = "; ".join(f"series {name!r}, {dates}" for name, dates in places[:MOST_SHOWN])
-    more = f"; and {len(places) - MOST_SHOWN} windows more" if len(places) > MOST_SHOWN else ""
+    more = f"; and {len(places) - MOST_SHOWN} more windows" if len(places) > MOST_SHOWN else ""
     return TrainingError(
         f"the {what} of step {step:,} is not finite for {len(places)} of {num_windows} windows "
         f"(series, first and last creation time): {shown}{more}. Look for extreme values there, or use a lower "
-        f"learning_rate; what was saved in {folder} before is intact",
+        f"learning_rate; what was saved in {folder} is intact",
         step,
         tuple(dict.fromkeys(name for name, _ in places)),
     )

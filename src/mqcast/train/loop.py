@@ -1,7 +1,7 @@
-"""The training loop: forking sequences, the same to the bit for any number of processes and after any interruption.
+"""The training loop: forking sequences, bit-identical for any number of processes and after any interruption.
 
 Everything that a step uses is a function of the settings and the step: the windows (`WindowPlan`), the dropout (seeded
-by seed, step and micro-batch), the learning rate. So a checkpoint holds no state of any random generator.
+by seed, step and micro-batch), the learning rate. A checkpoint therefore needs no state of a random generator.
 """
 
 import math
@@ -51,11 +51,12 @@ def fit(
     listeners: tuple[Listener, ...] = (),
     device: str = "auto",
 ) -> Run:
-    """Train a network on a panel; the run is in `folder`. Under torchrun all processes call this alike.
+    """Train a network on a panel and write the run to `folder`. Under torchrun, all processes make the same call.
 
-    With `resume` a run that is there goes on from its newest checkpoint; it must have the same settings and data.
-    With `start_from` a new run begins with the weights of a trained one: of a like network, on a panel that was packed
-    like the other's (`like=`). Scales are those of the new data, and the optimiser is fresh.
+    With `resume`, an existing run continues from its newest checkpoint; settings and data must be the same.
+    With `start_from`, a new run starts from the weights of a trained one, which must have the same kind of network and
+    a panel with the same columns and categories (`like=`). Scales are fitted to the new data, and the state of the
+    optimiser is new.
     """
     with joined(device, config.train.num_threads) as ranks:
         return train(panel, config, Path(folder), ranks, resume, listeners, start_from)
@@ -70,11 +71,11 @@ def train(
     listeners: tuple[Listener, ...] = (),
     start_from: Run | None = None,
 ) -> Run:
-    """The same by ranks that have joined already; one group at a time trains in a folder."""
+    """Train with processes that have joined already; only one group at a time can train in a folder."""
     with ExitStack() as stack:
         if ranks.is_first:
             stack.enter_context(claimed(folder, "training in", make_parents=True))
-        ranks.agree(1)  # nobody looks at the folder before it is ours
+        ranks.agree(1)  # no process reads the folder before it is claimed
         training = Training(panel, config, folder, ranks, resume, listeners, start_from)
         training.run_to_end()
         return training.run
@@ -82,7 +83,7 @@ def train(
 
 @dataclass
 class State:
-    """Where training stands; numbers only, so that JSON holds it exactly."""
+    """The progress of training; only numbers and text, which JSON stores exactly."""
 
     epoch: int = 0
     step_in_epoch: int = 0
@@ -98,7 +99,7 @@ class State:
 
 
 class Training:
-    """One run's network, optimiser and state, and the steps that change them."""
+    """The network, optimiser and state of one run, and the steps that change them."""
 
     def __init__(
         self,
@@ -120,11 +121,11 @@ class Training:
         known = known_to_training(panel, config, start_from and start_from.layout)
         self.plan = WindowPlan(known, config.window, train, seed=config.train.seed)
         self.assemble = Assembler.fit(known, config.window, config.scaling, train.until)
-        judged = known if valid is None else known_to_training(panel, config, known.layout, valid.until)
-        self.assemble_valid = self.assemble.on_panel(judged)
+        known_valid = known if valid is None else known_to_training(panel, config, known.layout, valid.until)
+        self.assemble_valid = self.assemble.on_panel(known_valid)
         self.until = train.until
         to_validate = config.window.replace(num_trajectories=None)
-        self.valid_plan = valid and WindowPlan(judged, to_validate, valid, shuffle=False)
+        self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False)
         self.run = self._open(folder, resume)
         self.network: Network = self.run.new_network(start_from).to(ranks.device)
         self.dropout_bits = torch.Generator(ranks.device)
@@ -149,31 +150,33 @@ class Training:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run_to_end(self) -> None:
-        """Train until an epoch brings nothing, or a bound is reached; write the weights that are to be used."""
+        """Train until epochs bring no improvement or a limit is reached, and write the weights to forecast with."""
         if self.ranks.agree(self.run.is_trained and self._is_out_of_time()):
-            self._tell(Message(f"done already: max_minutes ({self.config.train.max_minutes:g}); allow more to go on"))
+            self._notify(
+                Message(f"already done: max_minutes ({self.config.train.max_minutes:g}); allow more to continue")
+            )
             return
         with ExitStack() as stack:
             if self.ranks.is_first:
                 self.run.begin_training()
                 metrics = MetricsFile(self.run.metrics, self.config.train.log_every, self.state.metrics_size)
                 self.metrics = stack.enter_context(closing(metrics))
-            self._tell(Begin(self.state.step, self.total_steps))
-            if said := zeros_told_apart(self.plan.panel, self.config.scaling, self.until):
-                self._tell(Message(said))
+            self._notify(Begin(self.state.step, self.total_steps))
+            if note := zeros_told_apart(self.plan.panel, self.config.scaling, self.until):
+                self._notify(Message(note))
             if why := self.network.why_not_compiled():
-                self._tell(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
+                self._notify(Message(f"the decoder is not compiled ({why}): training takes about twice as long"))
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished
             while reason is None:
                 reason = self._run_epoch()
             if self.ranks.is_first:
                 self.run.save_network(self.weights())
-            self.ranks.agree(1)  # nobody leaves before the weights are there
-        self._tell(Message(f"done: {reason}"))
+            self.ranks.agree(1)  # no process leaves before the weights are written
+        self._notify(Message(f"done: {reason}"))
 
     def _run_epoch(self) -> str | None:
-        """Train an epoch, or what is left of it; why training is done, if it is."""
+        """Train an epoch, or the rest of it. Returns why training is done, or None."""
         state, reason = self.state, None
         self.network.train()
         for leaves, batches in ahead(self._steps(state.epoch, state.step_in_epoch), 2):
@@ -185,13 +188,13 @@ class Training:
         return self._end_epoch(reason)
 
     def _steps(self, epoch: int, first_step: int) -> Iterator[tuple[list[Windows], dict[int, Batch]]]:
-        """Each step's micro-batches: their windows, and as tensors those of this rank."""
+        """The micro-batches of each step: the windows of all, and the tensors of those of this rank."""
         for step in range(first_step, self.plan.num_batches(epoch)):
             leaves = self.plan.batch(epoch, step).split(self.run.micro_batch)
             yield leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
 
     def _run_step(self, leaves: list[Windows], batches: dict[int, Batch]) -> str | None:
-        """One step of the optimiser on the sum of the micro-batches' gradients; why to stop, if so."""
+        """One step of the optimiser on the summed gradients of the micro-batches. Returns why to stop, or None."""
         state, config, ranks = self.state, self.config.train, self.ranks
         table = torch.zeros(len(leaves), 3, dtype=torch.float64)  # loss, terms, trajectories
 
@@ -217,18 +220,18 @@ class Training:
         state.epoch_loss += loss
         state.epoch_count += count
         state.seconds = time.monotonic() - self.clock
-        self._tell(Step(state.step, state.epoch, loss / max(count, 1), rate, norm, state.trajectories, state.seconds))
+        self._notify(Step(state.step, state.epoch, loss / max(count, 1), rate, norm, state.trajectories, state.seconds))
         return self._reason_to_stop(table[len(leaves) :, 0].int().tolist())
 
     def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss of a micro-batch, how many terms it has, and trajectories."""
+        """The summed loss of a micro-batch, its number of terms, and its number of trajectories."""
         with self._dropout(leaf):
             loss, count = self.network.loss(batch, batch.num_fcts)
         return loss, count, batch.is_fct.sum().to(count.dtype)
 
     @contextmanager
     def _dropout(self, leaf: int) -> Iterator[None]:
-        """A dropout that is a function of seed, step and micro-batch; and the precision asked for."""
+        """Seed the dropout by seed, step and micro-batch, and use the precision of the settings."""
         seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
         seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)  # int64
         self.dropout_bits.manual_seed(seed)
@@ -247,24 +250,24 @@ class Training:
             get_ema_multi_avg_fn(decay)([self.average[name] for name in self.parameters], now, self.state.step)
 
     def _end_epoch(self, reason: str | None) -> str | None:
-        """Validate, keep the best weights, decide whether to go on, save; why training is done, if it is.
+        """Validate, keep the best weights, decide whether to stop, and save. Returns why training is done, or None.
 
-        Where time has run out, what was saved is the middle of an epoch, so that a run with more time can go on.
+        When time runs out, the checkpoint is of the middle of the epoch, so that a run with more time can continue.
         """
         state, config = self.state, self.config.train
         if out_of_time := reason == OUT_OF_TIME:
             self._save()
             reason = f"max_minutes ({config.max_minutes:g})"
         valid_loss, by_level = self._validate()
-        least = math.inf if state.best_loss is None else state.best_loss - config.min_gain
-        is_best = valid_loss is not None and valid_loss < least
+        to_beat = math.inf if state.best_loss is None else state.best_loss - config.min_gain
+        is_best = valid_loss is not None and valid_loss < to_beat
         if is_best:
             state.best_loss, state.epochs_without_gain, self.best = valid_loss, 0, self._copy(self.average)
         else:
             state.epochs_without_gain += 1
         train_loss = state.epoch_loss / max(state.epoch_count, 1)
         state.seconds = time.monotonic() - self.clock
-        self._tell(
+        self._notify(
             Epoch(state.step, state.epoch, train_loss, valid_loss, by_level, is_best, state.trajectories, state.seconds)
         )
         state.epoch, state.step_in_epoch = state.epoch + 1, 0
@@ -272,14 +275,14 @@ class Training:
         if reason is None and state.epoch == config.max_epochs:
             reason = f"max_epochs ({state.epoch})"
         if reason is None and config.patience and state.epochs_without_gain >= config.patience:
-            reason = f"no gain in {config.patience} epochs"
+            reason = f"no improvement in {config.patience} epochs"
         if not out_of_time:
             state.finished = reason
             self._save()
         return reason
 
     def _validate(self) -> tuple[float | None, dict[str, float]]:
-        """Validation loss as training scores it, and quantile risks; None without a validation span."""
+        """The validation loss and the quantile risks; None without a validation span."""
         if self.valid_plan is None:
             return None, {}
         weights = self.average or self.parameters
@@ -288,7 +291,7 @@ class Training:
     # -- weights -------------------------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Tensor]:
-        """What training has found: the best weights where it stops early, else the last, averaged if so set."""
+        """The result of training: the best weights with early stopping, otherwise the last ones, averaged if so set."""
         if self.config.train.patience is not None and self.best is not None:
             return self.best
         return self._copy(self.average)
@@ -297,7 +300,7 @@ class Training:
         return {name: tensor.detach().clone() for name, tensor in (weights or self.parameters).items()}
 
     def _parts(self, flat: Tensor) -> list[Tensor]:
-        """Views of a flat tensor, one a parameter."""
+        """Views of a flat tensor, one per parameter."""
         sizes = [parameter.numel() for parameter in self.parameters.values()]
         parts = zip(flat.split(sizes), self.parameters.values(), strict=True)
         return [part.view_as(parameter) for part, parameter in parts]
@@ -305,7 +308,7 @@ class Training:
     # -- saving and resuming -------------------------------------------------------------------------------------------
 
     def _open(self, folder: Path, resume: bool) -> Run:
-        """The run that goes on, or a new one; only the first rank writes."""
+        """The run to resume, or a new one; only the first rank writes."""
         is_there = bool(self.ranks.agree(exists(folder)))
         if is_there and resume:
             run = Run.open(folder)
@@ -341,15 +344,17 @@ class Training:
         self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        """Take up the newest whole checkpoint; all ranks the same one."""
-        checkpoint = self.checkpoints.newest(lambda text: self._tell(Message(text)))
+        """Load the newest intact checkpoint, the same one on all ranks."""
+        checkpoint = self.checkpoints.newest(lambda text: self._notify(Message(text)))
         step = -1 if checkpoint is None else checkpoint.state["step"]
         if self.ranks.agree(step) != step:
-            raise ConfigError(f"the processes see different checkpoints in {self.run.checkpoints}; share the folder")
+            raise ConfigError(
+                f"the processes see different checkpoints in {self.run.checkpoints}; use a folder that all share"
+            )
         if checkpoint is None:
             return
         self._load(checkpoint)
-        self._tell(Message(f"going on from step {self.state.step:,} in {self.run.folder}"))
+        self._notify(Message(f"resuming from step {self.state.step:,} in {self.run.folder}"))
 
     def _load(self, checkpoint: Checkpoint) -> None:
         self.state = State(**checkpoint.state)
@@ -365,15 +370,15 @@ class Training:
             self.optimiser.state[self.parameters[name]][key] = tensor
         self.average, self.best = parts.get("average"), parts.get("best")
 
-    # -- telling and stopping ------------------------------------------------------------------------------------------
+    # -- reporting and stopping ----------------------------------------------------------------------------------------
 
-    def _tell(self, record: Record) -> None:
+    def _notify(self, record: Record) -> None:
         for listener in (self.metrics, *self.listeners):
             if listener is not None:
                 listener(record)
 
     def _stop_requests(self) -> Tensor:
-        """A row a rank: the signal that asked it to stop; the first rank also keeps the time."""
+        """One row per rank with the signal that number it to stop; the first rank also watches the time."""
         rows = torch.zeros(self.ranks.num, 3, dtype=torch.float64)
         rows[self.ranks.rank, 0] = self.stop.signal
         if self.ranks.is_first and not self.stop.signal and self._is_out_of_time():
@@ -385,24 +390,24 @@ class Training:
         return limit is not None and time.monotonic() - self.clock > 60 * limit
 
     def _reason_to_stop(self, requests: list[int]) -> str | None:
-        """Why training is done after this step; if it is not, but a signal asked, save and raise."""
+        """Why training is done after this step, or None; saves and raises if a signal number to stop."""
         if self.state.step == self.config.train.max_steps:
             return f"max_steps ({self.state.step})"
-        asked = next((number for number in requests if number > 0), None)
-        if asked is not None:
+        number = next((request for request in requests if request > 0), None)
+        if number is not None:
             self._save()
-            self.ranks.agree(1)  # nobody leaves before it is saved
+            self.ranks.agree(1)  # no process leaves before the checkpoint is saved
             raise Interrupted(
-                f"{signal.Signals(asked).name}: stopped after step {self.state.step:,}, saved in {self.run.folder}; "
-                "go on with the same command and --resume (from Python: resume=True)",
-                asked,
+                f"{signal.Signals(number).name}: stopped after step {self.state.step:,}, saved in {self.run.folder}; "
+                "continue with the same command and --resume (from Python: resume=True)",
+                number,
             )
         if -1 in requests:
             return OUT_OF_TIME
         return None
 
     def _divergence(self, leaves: list[Windows], losses: Tensor) -> TrainingError:
-        """Say for which windows this step's loss or gradient is not finite; the step is run again to find them."""
+        """The error of a loss or gradient that is not finite; runs the step again to find the windows that cause it."""
         suspects = [i for i, loss in enumerate(losses.tolist()) if not math.isfinite(loss)]
         broken = []
         for i in suspects or range(len(leaves)):

@@ -1,4 +1,4 @@
-"""How many windows a step can hold at a time."""
+"""How many windows fit into memory at a time."""
 
 import os
 
@@ -11,26 +11,26 @@ from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, TrainConfig
 
-PASSING = 3.0  # a step's peak over what it keeps for its way back: gradients and products on their way
-COPIES, WIDE = 5, 512  # weights, gradient, Adam's two, their average; narrower networks fit anywhere
-NUM_SHARES = 8  # an accelerator's batch can be shared by so many processes
+PEAK = 3.0  # peak memory of a step, relative to what it keeps for the backward pass
+COPIES, WIDE = 5, 512  # weights, gradient, Adam's two moments, average; narrower networks always fit
+NUM_SHARES = 8  # this many processes can share a batch on accelerators
 
 
 def pick_micro_batch(network: Network, batch: Batch, batch_size: int, config: TrainConfig) -> int:
-    """The most windows, a power of two, that stay within the memory allowed, told from one window.
+    """The largest power of two of windows that stay within the allowed memory, estimated from one window.
 
-    It does not depend on the number of processes, nor on what the machine does meanwhile.
+    It depends neither on the number of processes nor on the load of the machine.
     """
     try:
-        needed = PASSING * kept_bytes(network, batch) / 2**30
+        needed = PEAK * kept_bytes(network, batch) / 2**30
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate" not in str(error):
             raise
-        needed = float("inf")  # more than there is
+        needed = float("inf")  # more than the machine has
     if needed > config.memory_gib:
         raise ConfigError(
             f"a step of one window takes about {needed:.2g} GiB, memory_gib is {config.memory_gib:g}; allow more, or "
-            "use fewer creation times a window (num_fcts), a shorter history or a smaller hidden_dim"
+            "use fewer creation times per window (num_fcts), a shorter history or a smaller hidden_dim"
         )
     most = most_windows(batch_size) if batch.values.device.type == "cpu" else max(1, batch_size // NUM_SHARES)
     most = min(most, batch_size, int(config.memory_gib / needed))
@@ -38,22 +38,22 @@ def pick_micro_batch(network: Network, batch: Batch, batch_size: int, config: Tr
 
 
 def require_memory(config: ModelConfig, inputs: Inputs, horizon: int) -> None:
-    """Raise if the weights, and what training keeps beside them, would be more than this machine's memory."""
+    """Raise if the weights, gradients and moments would need more memory than this machine has."""
     if max(config.hidden_dim, config.static_dim, config.head_dim, config.context_dim) < WIDE:
         return
-    with torch.device("meta"):  # sizes alone
+    with torch.device("meta"):  # sizes only
         network = Network(config, inputs, horizon)
     number = sum(parameter.numel() for parameter in network.parameters())
     kept = COPIES * 4 * number
     if kept > _memory():
         raise ConfigError(
-            f"the network has {number:,} parameters, for which training keeps {kept / 2**30:,.0f} GiB, more than there "
-            "are; use a smaller hidden_dim, static_dim or head_dim"
+            f"the network has {number:,} parameters, for which training needs {kept / 2**30:,.0f} GiB, more than this "
+            "machine has; use a smaller hidden_dim, static_dim or head_dim"
         )
 
 
 def _memory() -> float:
-    """Bytes of this machine; without end where that is not told."""
+    """The memory of this machine in bytes; infinite if unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -61,7 +61,7 @@ def _memory() -> float:
 
 
 def most_windows(batch_size: int) -> int:
-    """On a CPU: few enough that processes can share a batch."""
+    """The largest micro-batch on a CPU: small enough that several processes can share a batch."""
     return min(16, max(8, batch_size // 2))
 
 
@@ -71,14 +71,14 @@ def kept_bytes(network: Network, batch: Batch) -> int:
     own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
 
     def keep(tensor: Tensor) -> None:
-        """The graph gets nothing to keep: a tensor that knows the graph would never be freed with it."""
+        """Return nothing to the graph: a tensor that refers to the graph would never be freed with it."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-            alive.append(storage)  # so that no address is used twice
+            alive.append(storage)  # so that no address is reused
 
     alive: list[torch.UntypedStorage] = []
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda nothing: nothing):
         network.loss(batch, batch.num_fcts)
-    alive.clear()  # the graph's hook knows this list
+    alive.clear()  # the hook of the graph refers to this list
     return sum(kept.values())

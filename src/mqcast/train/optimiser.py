@@ -11,7 +11,7 @@ from mqcast.settings import TrainConfig
 
 
 def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam, with the decay of weights decoupled; where to look is learnt more slowly than what to make of it."""
+    """AdamW; the queries and keys of attention have a lower learning rate than the other parameters."""
     _import_compiler()
     slow = {id(parameter) for parameter in network.alignment()}
     others = [parameter for parameter in network.parameters() if id(parameter) not in slow]
@@ -26,7 +26,7 @@ def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimize
 
 
 def _import_compiler() -> None:
-    """Torch imports its compiler with its first optimiser; it is imported here in a way that the host does not feel."""
+    """Import torch's compiler, which the first optimiser would import, without side effects on the host process."""
     if "torch._dynamo" in sys.modules:
         return
     with process.importing():
@@ -39,7 +39,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def learning_rate(config: TrainConfig, step: int, total_steps: int) -> float:
-    """The rate of a step, counted from 0."""
+    """The learning rate of a step; steps count from 0."""
     rising = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
     falling = 0.5 + 0.5 * math.cos(math.pi * min(step / total_steps, 1.0)) if config.schedule == "cosine" else 1.0
     return config.learning_rate * rising * falling

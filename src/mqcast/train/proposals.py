@@ -1,4 +1,4 @@
-"""What a search tries next: the points of a grid, or what Optuna's sampler draws."""
+"""What a search tries next: the points of a grid, or the draws of Optuna's sampler."""
 
 import itertools
 import json
@@ -13,17 +13,17 @@ from mqcast.durable import cannot_write
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.settings import Range, SearchConfig
 
-NUM_TRIALS = 20  # of Optuna, where nothing else is said
-NUM_UNPRUNED = 5  # trials that end before the first one can be pruned
-DIGITS = 4  # of numbers drawn from a range, so that people can read them
+NUM_TRIALS = 20  # with Optuna, by default
+NUM_UNPRUNED = 5  # trials that must be complete before any is pruned
+DIGITS = 4  # significant digits of numbers drawn from a range
 STUDY = "mqcast"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Settings to try. `is_hopeless(epoch, validation loss)` may end the trial early.
+    """Settings to try. If `is_hopeless(epoch, validation loss)` is true, the trial is stopped early.
 
-    `tell(state, validation loss)` takes its outcome: "complete", "pruned", or "failed" without a loss.
+    `tell(state, validation loss)` receives the outcome: "complete", "pruned", or "failed" without a loss.
     """
 
     settings: dict[str, Any]
@@ -39,12 +39,12 @@ def num_trials(search: SearchConfig) -> int:
 
 
 def proposals(search: SearchConfig, folder: Path) -> Iterator[Proposal]:
-    """One after the other; the outcome of each must be told before the next is asked for."""
+    """One proposal after the other; call `tell` with the outcome of each before taking the next."""
     return _drawn(search, folder) if search.method == "optuna" else iter([Proposal(point) for point in grid(search)])
 
 
 def grid(search: SearchConfig) -> list[dict[str, Any]]:
-    """The whole grid in order, or as many of its points as are wanted, in a random order that does not depend on it."""
+    """The whole grid in order, or the first `num_trials` points of it in a random order."""
     axes = [choices for choices in search.space.values() if isinstance(choices, tuple)]
     points = [dict(zip(search.space, point, strict=True)) for point in itertools.product(*axes)]
     if search.num_trials is None:
@@ -56,8 +56,8 @@ def grid(search: SearchConfig) -> list[dict[str, Any]]:
 def _drawn(search: SearchConfig, folder: Path) -> Iterator[Proposal]:
     """Optuna's proposals; a trial without an outcome is proposed again, with the same settings.
 
-    Each is a function of the seed, its number and the outcomes before it, so that a search that was interrupted goes
-    on as if it had not been.
+    Each is a function of the seed, its number and the outcomes before it, so that an interrupted search continues as
+    if it had not been interrupted.
     """
     optuna = import_optuna()
     storage = _journal(folder / "optuna.log")
@@ -84,7 +84,7 @@ def import_optuna() -> Any:
 
 
 def _journal(path: Path) -> Any:
-    """Optuna's storage in a file; a last line that was cut off when its writer was killed is dropped."""
+    """Optuna's storage in a file; an incomplete last line, left by a killed process, is dropped."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -101,17 +101,17 @@ def _journal(path: Path) -> Any:
 
 
 def _study(optuna: Any, search: SearchConfig, storage: Any, folder: Path) -> Any:
-    """The journal's study, which is begun if there is none."""
+    """The study in the journal; a new one if there is none."""
     pruner = optuna.pruners.MedianPruner(NUM_UNPRUNED) if search.prune else optuna.pruners.NopPruner()
-    loudness = optuna.logging.get_verbosity()
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         study = optuna.create_study(storage=storage, study_name=STUDY, pruner=pruner, load_if_exists=True)
     finally:
-        optuna.logging.set_verbosity(loudness)
+        optuna.logging.set_verbosity(verbosity)
     space = search.model_dump(mode="json")["space"]
     if study.user_attrs.get("space", space) != space:
-        raise ConfigError(f"{folder} was searched with another space; keep that, or search in a new folder")
+        raise ConfigError(f"{folder} was searched with another space; keep that space, or search in a new folder")
     study.set_user_attr("space", space)
     return study
 
@@ -121,12 +121,12 @@ def _seed(seed: int, number: int) -> int:
 
 
 def _proposal(optuna: Any, study: Any, trial: Any, search: SearchConfig) -> Proposal:
-    told: dict[int, float] = dict(study.trials[trial.number].intermediate_values)
+    reported: dict[int, float] = dict(study.trials[trial.number].intermediate_values)
 
     def is_hopeless(epoch: int, loss: float) -> bool:
-        if epoch not in told:  # after an interruption epochs may come again
+        if epoch not in reported:  # after an interruption, epochs may be repeated
             trial.report(loss, epoch)
-            told[epoch] = loss
+            reported[epoch] = loss
         return bool(trial.should_prune())
 
     def tell(state: str, loss: float | None) -> None:
@@ -138,7 +138,7 @@ def _proposal(optuna: Any, study: Any, trial: Any, search: SearchConfig) -> Prop
 
 
 def _draw(trial: Any, name: str, choices: tuple[Any, ...] | Range) -> Any:
-    """One setting's value; choices go as JSON, as they may be lists."""
+    """The value of one setting; choices are passed as JSON, because they may be lists."""
     if isinstance(choices, tuple):
         return json.loads(trial.suggest_categorical(name, [json.dumps(choice) for choice in choices]))
     low, high, log = choices.low, choices.high, choices.log

@@ -1,4 +1,4 @@
-"""What training tells while it runs, and who listens: the metrics file, a progress bar, quiet log lines, MLflow."""
+"""Records of a training in progress, and their listeners: the metrics file, a progress bar, log lines, MLflow."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger("mqcast.train")
 
 @dataclass(frozen=True)
 class Begin:
-    """Training begins, or goes on, after `step` of at most `total_steps`."""
+    """Training starts or resumes after `step` of at most `total_steps`."""
 
     step: int
     total_steps: int
@@ -37,7 +37,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the optimiser. `seconds` count from the beginning, pauses between sessions aside."""
+    """One step of the optimiser. `seconds` count from the start, without the pauses between sessions."""
 
     step: int
     epoch: int
@@ -64,7 +64,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Message:
-    """Something a person should read."""
+    """A message for the user."""
 
     text: str
 
@@ -74,7 +74,7 @@ Listener = Callable[[Record], None]
 
 
 class MetricsFile:
-    """`metrics.jsonl`: every `log_every`-th step and every epoch, a line each; on resuming, nothing comes twice."""
+    """`metrics.jsonl`: one line per epoch and per `log_every` steps; none is repeated when training resumes."""
 
     def __init__(self, path: Path, log_every: int, size: int = 0):
         self.path, self.log_every = path, log_every
@@ -91,7 +91,7 @@ class MetricsFile:
                 raise cannot_write(self.path, error) from error
 
     def sync(self) -> int:
-        """Make it durable; its size."""
+        """Write everything to disk, and return the size of the file."""
         try:
             self.file.flush()
             os.fsync(self.file.fileno())
@@ -104,7 +104,7 @@ class MetricsFile:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a last line that is cut off is left out."""
+    """The lines of a metrics file, without an incomplete last line."""
     path = Path(path)
     files = ArtifactFolder(path.parent, "restore it, or train again")
     lines = files.read(path.name).split(b"\n")[:-1]
@@ -115,7 +115,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 class LogLines:
-    """Messages, one line an epoch and one a tenth of the way, to the logger `mqcast.train`."""
+    """Messages, one line per epoch and one per tenth of the steps, to the logger `mqcast.train`."""
 
     def __init__(self) -> None:
         self.total, self.tenths = 0, 0
@@ -133,10 +133,10 @@ class LogLines:
 
 
 class ProgressBar:
-    """A bar in the terminal: epoch, loss, validation, trajectories per second, time left."""
+    """A progress bar in the terminal: epoch, loss, validation, trajectories per second, time left."""
 
-    def __init__(self, console: Console, *, tells_epochs: bool = True):
-        self.tells_epochs = tells_epochs
+    def __init__(self, console: Console, *, shows_epochs: bool = True):
+        self.shows_epochs = shows_epochs
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
@@ -156,7 +156,7 @@ class ProgressBar:
             self.validation, self.before = "", None
             self.progress.update(self.task, completed=record.step, total=record.total_steps)
         elif isinstance(record, Epoch):
-            if self.tells_epochs:
+            if self.shows_epochs:
                 self.progress.console.print(summary(record), highlight=False, markup=False, soft_wrap=True)
             self.validation = "".join(f" {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())
         else:
@@ -171,12 +171,12 @@ class ProgressBar:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[tuple[Listener, ...]]:
-    """A bar in a terminal or notebook that is gone when training is done; elsewhere lines to the logger."""
+    """A progress bar in a terminal or notebook, removed when training is done; elsewhere lines to the logger."""
     console = Console(stderr=True)
     if quiet or not (console.is_terminal or console.is_jupyter):
         yield () if quiet else (LogLines(),)
         return
-    bar = ProgressBar(console, tells_epochs=False)
+    bar = ProgressBar(console, shows_epochs=False)
     try:
         yield (bar,)
     finally:
@@ -184,13 +184,15 @@ def progress(quiet: bool) -> Iterator[tuple[Listener, ...]]:
 
 
 class MlflowTracker:
-    """Settings and metrics to MLflow, where its environment says; needs `pip install mqcast[track]`."""
+    """Sends settings and metrics to MLflow, as set in its environment; needs `pip install mqcast[track]`."""
 
     def __init__(self, config: RunConfig, name: str):
         try:
             import mlflow
         except ImportError:
-            raise ConfigError("mlflow is not installed; `pip install mqcast[track]`, or leave tracking out") from None
+            raise ConfigError(
+                "mlflow is not installed; `pip install mqcast[track]`, or train without tracking"
+            ) from None
         self.mlflow = mlflow
         mlflow.start_run(run_name=name)
         settings = config.model_dump(mode="json")
@@ -220,7 +222,7 @@ def summary(record: Epoch) -> str:
 
 
 def _rate(before: Step | None, now: Step) -> float:
-    """Trajectories a second, of late."""
+    """Recent trajectories per second."""
     if before is None or now.seconds <= before.seconds:
         return now.trajectories / max(now.seconds, 1e-9)
     return (now.trajectories - before.trajectories) / (now.seconds - before.seconds)

@@ -1,11 +1,11 @@
-"""Search for settings: each trial is a run of its own, and the least validation loss wins.
+"""Search for settings: each trial is a run, and the lowest validation loss wins.
 
     trials/hidden_dim=64,learning_rate=0.001/    an ordinary run
     search.json                                  every trial that has ended, and the best
     optuna.log                                   Optuna's journal, with method = "optuna"
 
-The same call goes on where a search was interrupted: trials that have ended are not run again, a half-done one goes on
-from its checkpoint. To run a trial of a grid again, remove its folder.
+The same call continues an interrupted search: trials that have ended are not run again, and an unfinished one resumes
+from its checkpoint. To run a trial of a grid again, delete its folder.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ LONGEST_NAME = 120
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has ended: "complete", "pruned" or "failed". The loss is that of the weights that it kept."""
+    """A trial that has ended: "complete", "pruned" or "failed". The loss is that of the weights it kept."""
 
     name: str
     settings: dict[str, Any]
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Best:
-    """The trial with the least validation loss, and all of them in the order in which they ended."""
+    """The trial with the lowest validation loss, and all trials in the order in which they ended."""
 
     name: str
     config: RunConfig
@@ -61,7 +61,7 @@ class Best:
 
 
 def trials_table(best: Best) -> Table:
-    """Every trial, the best first, for people."""
+    """A table of all trials for the terminal, the best first."""
     by_loss = sorted(best.trials, key=lambda trial: (trial.state != "complete", trial.valid_loss or 0.0))
     names = list(dict.fromkeys(name for trial in by_loss for name in trial.settings))
     table = Table(title=f"{len(by_loss)} trials by validation loss", title_justify="left")
@@ -87,45 +87,45 @@ def search(
     listeners: tuple[Listener, ...] = (),
     device: str = "auto",
 ) -> Best:
-    """Try settings in place of those of `config`, or go on with it; what `config` leaves out is derived anew each time.
+    """Start or continue a search: each trial changes some settings of `config`, and its defaults follow the change.
 
-    Several processes may train each trial together, as with `fit`, if the method is a grid.
+    With the method "grid", several processes can train each trial together, as with `fit`.
     """
     folder = Path(folder)
     _check(panel, config, settings)
     with joined(device, config.train.num_threads) as ranks, stop_requests() as stop, ExitStack() as stack:
         if ranks.is_first:
             stack.enter_context(claimed(folder, "searching in", make_parents=True))
-        ranks.agree(1)  # nobody looks at the folder before it is ours
+        ranks.agree(1)  # no process reads the folder before it is claimed
         trials = _read_trials(folder, config, panel)
         for proposal in proposals(settings, folder):
             name, changed = trial_name(proposal.settings), changed_config(config, proposal.settings)
             if name not in trials:
-                _tell(listeners, f"trial {len(trials) + 1} of {num_trials(settings)}: {name}")
+                _notify(listeners, f"trial {len(trials) + 1} of {num_trials(settings)}: {name}")
                 trials[name] = _run_trial(panel, changed, _folder_of(folder, name), proposal, listeners, ranks)
-                _tell(listeners, _summary(trials[name]))
+                _notify(listeners, _summary(trials[name]))
                 if ranks.is_first:
                     _write_trials(folder, settings, trials)
             proposal.tell(trials[name].state, trials[name].valid_loss)
-            if asked := ranks.agree(stop.signal):
+            if number := ranks.agree(stop.signal):
                 raise Interrupted(
-                    f"search stopped after trial {name}, saved in {folder}; go on with the same command", asked
+                    f"search stopped after trial {name}, saved in {folder}; continue with the same command", number
                 )
     best = _best(trials)
     if best is None:
-        raise ConfigError(f"no trial in {folder} gave a network; see search.json there, and try lower learning rates")
+        raise ConfigError(f"no trial in {folder} was completed; see search.json there, and try lower learning rates")
     run = Run.open(_folder_of(folder, best.name))
     return Best(best.name, changed_config(config, best.settings), run, tuple(trials.values()))
 
 
 def changed_config(config: RunConfig, settings: dict[str, Any]) -> RunConfig:
-    """With some settings changed; those that nobody has set, such as widths, follow from the changed ones."""
+    """The settings with some of them changed; defaults, such as widths, follow from the changed ones."""
     base = Layer(Origin.FILE, config.model_dump(exclude_unset=True))
     return merge(base, assigned_values(settings)).config
 
 
 def trial_name(settings: dict[str, Any]) -> str:
-    """The name of a trial's folder: the same settings have the same name, others another one."""
+    """The folder name of a trial, which is unique to its settings."""
     texts = {name.split(".")[-1]: re.sub(r'[\[\]" ]', "", json.dumps(value)) for name, value in settings.items()}
     name = ",".join(key + "=" + re.sub(r"[^\w.+-]", "-", text) for key, text in texts.items())
     if len(name) <= LONGEST_NAME:
@@ -134,11 +134,11 @@ def trial_name(settings: dict[str, Any]) -> str:
 
 
 def _check(panel: Panel, config: RunConfig, settings: SearchConfig) -> None:
-    """Raise before anything is trained, rather than hours later."""
+    """Raise before training starts, rather than hours later."""
     if settings.method == "optuna":
         import_optuna()
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-            raise ConfigError("method = 'optuna' runs as one process; start one, or search a grid")
+            raise ConfigError("method = 'optuna' runs in one process only; start one, or search a grid")
         ends = {name: (c.low, c.high) if isinstance(c, Range) else c for name, c in settings.space.items()}
         points = [{name: value} for name, values in ends.items() for value in values]
     else:
@@ -146,7 +146,7 @@ def _check(panel: Panel, config: RunConfig, settings: SearchConfig) -> None:
     for point in points:
         if training_spans(panel, changed_config(config, point))[1] is None:
             raise ConfigError(
-                "the validation loss decides a search, and nothing is validated; set train.patience, or "
+                "a search needs a validation loss, but there is no validation span; set train.patience, or "
                 "split.train_until before split.valid_until"
             )
 
@@ -163,15 +163,15 @@ def _run_trial(
             raise _HopelessError
 
     state, error = "complete", None
-    try:  # as `fit` does; but processes can join only once
+    try:  # not `fit`, since processes can join only once
         train(panel, config, folder, ranks, resume=True, listeners=(*listeners, watch))
     except _HopelessError:
         state = "pruned"
     except TrainingError as problem:
         state, error = "failed", str(problem)
-    except Interrupted as asked:
-        text = f"search stopped in trial {folder.name}, saved in {folder.parent.parent}; go on with the same command"
-        raise Interrupted(text, asked.signal) from None
+    except Interrupted as stopped:
+        text = f"search stopped in trial {folder.name}, saved in {folder.parent.parent}; continue with the same command"
+        raise Interrupted(text, stopped.signal) from None
     lines = read_metrics(folder / "metrics.jsonl")
     epochs = [line for line in lines if line["record"] == "epoch"]
     loss = _kept_loss(epochs, config) if state != "failed" else None
@@ -182,12 +182,12 @@ def _run_trial(
 
 
 def _kept_loss(epochs: list[dict[str, Any]], config: RunConfig) -> float:
-    """The validation loss of the weights that a run keeps: the best with early stopping, else the last."""
+    """The validation loss of the weights that a run keeps: the best with early stopping, otherwise the last."""
     kept = [line for line in epochs if line["is_best"]] if config.train.patience is not None else epochs
     return kept[-1]["valid_loss"]
 
 
-def _tell(listeners: tuple[Listener, ...], text: str) -> None:
+def _notify(listeners: tuple[Listener, ...], text: str) -> None:
     for listener in listeners:
         listener(Message(text))
 
@@ -222,7 +222,7 @@ def _write_trials(folder: Path, settings: SearchConfig, trials: dict[str, Trial]
 
 
 def _read_trials(folder: Path, config: RunConfig, panel: Panel) -> dict[str, Trial]:
-    """The trials that have ended and whose runs are there; they must have had these data and these other settings."""
+    """The trials that have ended and still have a run; their data and other settings must be the same."""
     path = folder / "search.json"
     if not path.exists():
         return {}

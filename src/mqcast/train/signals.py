@@ -1,4 +1,4 @@
-"""Requests to stop: noted when they come, granted when a step is done."""
+"""Requests to stop: recorded when they arrive, obeyed at the end of a step."""
 
 import signal
 import threading
@@ -21,7 +21,7 @@ class StopRequests:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
-            raise KeyboardInterrupt  # asked twice: at once
+            raise KeyboardInterrupt  # the second request stops at once
         self.signal = number
 
 
@@ -29,11 +29,11 @@ class StopRequests:
 def stop_requests() -> Iterator[StopRequests]:
     """Ctrl-C and SIGTERM wait for the end of the step; a second one does not.
 
-    A host that handles or ignores a signal in its own way goes on doing so.
+    If the host process has its own handler for a signal, or ignores it, that is left alone.
     """
     requests = StopRequests()
     if threading.current_thread() is not threading.main_thread():
-        yield requests  # signals are the main thread's
+        yield requests  # only the main thread receives signals
         return
     before = {number: handler for number in DEFAULTS if _may_be_taken(number, handler := signal.getsignal(number))}
     for number in before:
@@ -43,11 +43,11 @@ def stop_requests() -> Iterator[StopRequests]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-            if isinstance(handler, StopRequests):  # a request that came too late for the inner work is the outer one's
+            if isinstance(handler, StopRequests):  # the inner work is done: pass the request on to the outer one
                 handler.signal = handler.signal or requests.signal
     if requests.signal and not isinstance(before[requests.signal], StopRequests):
         name = signal.Signals(requests.signal).name
-        raise Interrupted(f"{name}: it came as the work was done; all is saved", requests.signal)
+        raise Interrupted(f"{name}: it arrived when the work was done; everything is saved", requests.signal)
 
 
 def _may_be_taken(number: int, handler: Any) -> bool:

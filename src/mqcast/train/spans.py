@@ -10,7 +10,7 @@ from mqcast.settings import RunConfig
 
 
 def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
-    """The spans of training and, if there is one, of validation; what is not set is told from the panel's end."""
+    """The spans of training and, if there is one, of validation; by default they end with the panel."""
     split, horizon = config.split, config.window.horizon
     last = panel.last_observed_series
     valid = panel.last_observed_time() if split.valid_until is None else as_time(split.valid_until, panel.axis)
@@ -23,8 +23,9 @@ def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
         train = panel.last_observed_time(horizon + max(int(before), 0))
     if not panel.span[0] <= train <= valid:
         raise ConfigError(
-            f"training would end at {show_time(train)} and validation at {show_time(valid)}, which is not an order "
-            'inside the panel; set split.train_until and split.valid_until, or patience = "none" to train on everything'
+            f"training would end at {show_time(train)} and validation at {show_time(valid)}; both must be inside the "
+            'panel, in this order. Set split.train_until and split.valid_until, or patience = "none" to train on all '
+            "dates"
         )
     if config.train.patience is not None and train == valid:
         raise ConfigError('early stopping needs a validation span; set split.train_until earlier, or patience = "none"')
@@ -32,9 +33,9 @@ def training_spans(panel: Panel, config: RunConfig) -> tuple[Span, Span | None]:
 
 
 def known_to_training(panel: Panel, config: RunConfig, layout: Layout | None = None, until: int | None = None) -> Panel:
-    """What training may know: with `train_until`, the panel as it was at that time (or a later one); else all of it.
+    """What training may use: with `train_until`, the panel as known at that time (or at `until`), otherwise all of it.
 
-    The categories and holidays are those of a layout, if one is given.
+    If a layout is given, categories and holidays are taken from it.
     """
     if config.split.train_until is not None:
         until = as_time(config.split.train_until, panel.axis) if until is None else until

@@ -1,4 +1,4 @@
-"""The validation loss: as training scores it, and in units of demand."""
+"""The validation loss on the scale of training, and in units of demand."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ def validate(
     micro_batch: int,
     ranks: Ranks,
 ) -> tuple[float, dict[str, float]]:
-    """Mean loss on the validation span, and by level 2·Σ loss / Σ |demand| in units of demand."""
+    """The mean loss on the validation span, and 2·Σ loss / Σ |demand| by level, in units of demand."""
     levels, num_steps = network.levels, plan.num_batches(0)
     table = torch.zeros(num_steps, 3 + len(levels), dtype=torch.float64)  # loss, terms, |demand|, loss by level
     with evaluating(network):
