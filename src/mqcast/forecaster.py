@@ -3,14 +3,13 @@
 
 import datetime as dt
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 import narwhals as nw
-import numpy as np
 import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
@@ -22,11 +21,11 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.data.windows import as_time
 from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
+from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig, nearest
@@ -253,7 +252,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        start, end = self._cutoffs(panel, start, end, self._fitted_as_[1].horizon)
+        start, end = first_and_last_cutoff(panel, start, end, self._fitted_as_[1].horizon)
         return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
 
     def what_if(
@@ -308,9 +307,9 @@ class Forecaster(Generic[IntoDataFrameT]):
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
-        start, end = self._cutoffs(panel, start, end, options.horizon)
+        start, end = first_and_last_cutoff(panel, start, end, options.horizon)
         frames: list[pl.DataFrame] = []
-        for first, last in _parts(panel, start, end, refit):
+        for first, last in refit_parts(panel, start, end, refit):
             fitted = model.fit(panel, replace(options, until=first))
             frames.append(fitted.forecast(panel, first, last))
             self._backtest_ = Backtest(panel, self.model, options, fitted, first, last)
@@ -445,29 +444,3 @@ class Forecaster(Generic[IntoDataFrameT]):
     def _forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
         """Forecasts of the fitted model."""
         return self.fitted_.forecast(panel, first, last)
-
-    def _cutoffs(self, panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
-        """The given dates; default: the last 3 horizons, up to the last cutoff with an observed target."""
-        dates = panel.axis.dates(np.array(panel.last_cutoffs(3 * horizon - 1))).to_list()
-        start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
-        if as_time(start, panel.axis) > as_time(end, panel.axis):
-            raise ConfigError(f"the first cutoff, {start}, is after the last, {end}; give earlier ones")
-        return start, end
-
-
-def _date(time: int, panel: Panel) -> Any:
-    return panel.axis.dates(np.array([time])).to_list()[0]
-
-
-def _parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tuple[Any, Any]]:
-    """Cutoffs from start to end, in parts of `refit`."""
-    if refit is None:
-        yield start, end
-        return
-    axis = panel.axis
-    first, last = (as_time(date, axis) for date in (start, end))
-    longest = int(np.argmax(panel.steps_until(first) - panel.first_step))
-    steps = panel.steps_until(last)[longest], panel.steps_until(first)[longest]
-    cutoffs = panel.times_at(np.array([longest]), np.array([steps[1]]), int(steps[0] - steps[1]) + 1)[0]
-    for i in range(0, len(cutoffs), refit):
-        yield _date(int(cutoffs[i]), panel), _date(int(cutoffs[min(i + refit, len(cutoffs)) - 1]), panel)

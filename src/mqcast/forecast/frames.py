@@ -1,6 +1,7 @@
 """What every forecaster needs: the cutoffs at which each series is forecast, and the frame of the forecasts."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,28 @@ from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError, NonFiniteError, SeriesLeftOutWarning
 from mqcast.levels import quantile_column
 from mqcast.settings import WindowConfig
+
+
+def first_and_last_cutoff(panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
+    """The given dates; default: the last 3 horizons, up to the last cutoff with an observed target."""
+    dates = panel.axis.dates(np.array(panel.last_cutoffs(3 * horizon - 1))).to_list()
+    start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
+    if as_time(start, panel.axis) > as_time(end, panel.axis):
+        raise ConfigError(f"the first cutoff, {start}, is after the last, {end}; give earlier ones")
+    return start, end
+
+
+def refit_parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tuple[Any, Any]]:
+    """The first and last cutoff of each part of a backtest: parts have `refit` cutoffs; None: there is one part."""
+    if refit is None:
+        yield start, end
+        return
+    first, last = (as_time(date, panel.axis) for date in (start, end))
+    longest = int(np.argmax(panel.steps_until(first) - panel.first_step))
+    begin, stop = (int(panel.steps_until(time)[longest]) for time in (first, last))
+    cutoffs = panel.axis.dates(panel.times_at(np.array([longest]), np.array([begin]), stop - begin + 1)[0]).to_list()
+    for i in range(0, len(cutoffs), refit):
+        yield cutoffs[i], cutoffs[min(i + refit, len(cutoffs)) - 1]
 
 
 def plan_cutoffs(
