@@ -222,7 +222,7 @@ def test_a_key_called_like_a_column_of_what_if_is_refused_there_alone(role, name
     made, frame = renamed(**{role: name})
     plan = plan_for(frame, made)
     assert name in made.predict(future=plan).columns
-    with pytest.raises(SchemaError, match=f"'{name}', as a column of what_if is; rename yours"):
+    with pytest.raises(SchemaError, match=f"'{name}', like a column of what_if; rename yours"):
         made.what_if(plan, plan)
 
 
@@ -231,7 +231,7 @@ def test_a_key_called_like_a_column_of_rank_revisions_is_refused_there_alone(nam
     made, frame = renamed(unique_id=name)
     found = made.backtest(frame.with_columns(pl.col(made.schema.time)), "2024-01-20", "2024-01-27")
     assert found[name].n_unique() == 2
-    with pytest.raises(SchemaError, match=f"'{name}', as a column of rank_revisions is"):
+    with pytest.raises(SchemaError, match=f"'{name}', like a column of rank_revisions"):
         rank_revisions(found, frame, schema=made.schema)
 
 

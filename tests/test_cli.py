@@ -40,7 +40,7 @@ def test_the_module_and_the_script_are_the_same_command(tmp_path):
     for command in ([sys.executable, "-m", "mqcast"], [f"{sys.exec_prefix}/bin/mqcast"]):
         done = subprocess.run([*command, "inspect", "nowhere"], capture_output=True, text=True, check=False)
         assert done.returncode == 2
-        assert done.stderr.startswith("error: no panel at nowhere")
+        assert done.stderr.startswith("error: there is no panel at nowhere")
 
 
 @pytest.fixture
