@@ -319,9 +319,9 @@ def test_every_setting_says_where_it_came_from(tmp_path):
     assert origins["train.epsilon"] == "built in"
     assert len(origins) == len(table)
     made.save(tmp_path / "saved")
-    with pytest.raises(ConfigError, match="see config_ for its settings"):
+    with pytest.raises(ConfigError, match="config_ has the loaded values"):
         _ = Forecaster.load(tmp_path / "saved").settings_
-    with pytest.raises(ConfigError, match="has no settings"):
+    with pytest.raises(ConfigError, match="seasonal-naive has no settings of its own"):
         _ = fitted("seasonal-naive").settings_
 
 

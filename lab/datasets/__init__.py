@@ -25,7 +25,10 @@ def load(name: str, folder: str | Path | None, **options: Any) -> Dataset:
     if name not in names():
         raise ConfigError(f"no data set {name!r}{nearest(name, names())}; there are {', '.join(names())}")
     loader = import_module(f"{__name__}.{name}").load
-    takes = list(inspect.signature(loader).parameters)[1:]
+    first, *rest = inspect.signature(loader).parameters.values()
+    if folder is None and first.default is inspect.Parameter.empty:
+        raise ConfigError(f"data set {name} is read from files; give --data, the folder that has them")
+    takes = [parameter.name for parameter in rest]
     if unknown := [option for option in options if option not in takes]:
         known = f"its options are {', '.join(takes)}" if takes else "it has no options"
         raise ConfigError(f"data set {name} has no option {unknown[0]!r}; {known}")

@@ -42,6 +42,7 @@ def measure(model: str, num_items: int, horizon: int, steps: int, device: str = 
         if len(seen) <= SKIPPED:
             raise ConfigError(f"{model} takes no training steps, so that there is nothing to measure; name a network")
         (begin, before), (end, after) = seen[SKIPPED - 1], seen[-1]
+        fitted.forecast(panel)  # imports what forecasting needs
         started = time.perf_counter()
         first, last = weeks[NUM_WEEKS - 1 - NUM_CUTOFFS], weeks[NUM_WEEKS - 2]
         frame = fitted.forecast(panel, first, last)

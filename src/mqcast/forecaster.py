@@ -213,8 +213,9 @@ class Forecaster(Generic[IntoDataFrameT]):
         self._fitted()
         merged = getattr(self.fitted_, "merged", None)
         if merged is None:
-            why = "was loaded; see config_ for its settings" if self.config_ is not None else "has no settings"
-            raise ConfigError(f"the origins of settings are known only after a fit; this forecaster {why}")
+            if self.config_ is not None:
+                raise ConfigError("the origins of settings are not saved; config_ has the loaded values")
+            raise ConfigError(f"{self._fitted_as_[0]} has no settings of its own")
         return self.frame_types_.to_native(merged.table())
 
     # -- forecasts -----------------------------------------------------------------------------------------------------

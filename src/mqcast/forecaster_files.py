@@ -12,6 +12,7 @@ from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel, pack
 from mqcast.durable import claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError, ConfigError
+from mqcast.models.files import is_model, open_model, read_options
 from mqcast.models.networks import FittedNetwork, check_layout
 from mqcast.models.protocol import CanLoad, CanSave
 from mqcast.settings.merge import tables_of
@@ -109,12 +110,25 @@ def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
 
 
 def open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
-    with process.importing():
-        from mqcast.run import Run
+    if is_model(folder):
+        name, options = read_options(folder)
+        forecaster = kind(name, options.horizon, options.quantiles, panel.schema)
+        forecaster.fitted_ = open_model(folder)
+    else:
+        with process.importing():
+            from mqcast.run import Run
 
-    run = Run.open(folder)
-    config = run.config
-    forecaster = kind(config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder)
-    forecaster.panel_, forecaster.frame_types_, forecaster.fitted_ = panel, FrameTypes(), FittedNetwork(run)
+        run = Run.open(folder)
+        config = run.config
+        forecaster = kind(
+            config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder
+        )
+        forecaster.fitted_ = FittedNetwork(run)
+    forecaster.panel_, forecaster.frame_types_ = panel, FrameTypes()
     forecaster._keep(forecaster._options())
     return forecaster
+
+
+def forecaster_of(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
+    """What a folder of `save` or of `mqcast fit` holds, to forecast a panel."""
+    return load(kind, folder) if (folder / FACTS).exists() else open_run(kind, folder, panel)

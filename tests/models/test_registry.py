@@ -132,6 +132,8 @@ def test_names_are_given_once_and_to_models_only(last_value):
         ("mqtt", "did you mean 'mqt'"),
         (7, "model is 7"),
         ("mean_of(mqt)", "has 1 members"),
+        ("mean_of()", "has 0 members"),
+        ("mean_of(mqt, 2, 3)", "model is '3'"),
         ("mean_of(mqt, nobody)", "model is 'nobody'"),
         ("sum_of(mqt, 2)", "combine models by mean_of"),
     ],
@@ -188,8 +190,17 @@ def test_the_command_line_fits_any_model_and_explains_settings(last_value, tmp_p
         run("fit", tmp_path / "panel", tmp_path / name, "--model", name, "--horizon", HORIZON)
         run("forecast", tmp_path / name, tmp_path / "panel", tmp_path / f"{name}.parquet")
         assert pl.read_parquet(tmp_path / f"{name}.parquet").height == 6 * HORIZON
+        run("report", tmp_path / name, "--panel", tmp_path / "panel", "--out", tmp_path / f"{name}.html")
+        assert name in (tmp_path / f"{name}.html").read_text()
+    run("check", tmp_path / "seasonal-naive", "--panel", tmp_path / "panel")
     options = ("--horizon", HORIZON, "--set", "train.max_steps=3", "--explain-settings", "--json")
     table = {row["setting"]: row for row in json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))}
     assert table["train.max_steps"] == {"setting": "train.max_steps", "value": "3", "origin": "arguments"}
     assert table["model.lookback"]["origin"] == "fits the data"
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run.toml").write_text('[window]\nhorizon = 3\n[model]\nmodel = "mqcnn"\nquantiles = [0.2, 0.7]\n')
+    for more, horizon, origin in (((), "3", "file"), (("--horizon", "2"), "2", "arguments")):
+        options = ("--config", tmp_path / "run.toml", *more, "--explain-settings", "--json")
+        table = {row["setting"]: row for row in json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))}
+        assert (table["window.horizon"]["value"], table["window.horizon"]["origin"]) == (horizon, origin)
+        assert (table["model.model"]["value"], table["model.quantiles"]["origin"]) == ("mqcnn", "file")

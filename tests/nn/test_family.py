@@ -82,9 +82,9 @@ def test_a_part_without_a_compiled_form_is_left_to_pytorch(monkeypatch):
     assert network.why_not_compiled() is None
 
 
-def test_the_table_of_networks_has_a_row_for_each_of_the_family():
+def test_the_table_of_the_papers_networks_is_true():
     rows = re.findall(r"^\| (\S+)", networks.__doc__, flags=re.MULTILINE)
-    assert rows == ["model", *FAMILY]
+    assert rows == ["model", "mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn"]
     for name, row in zip(rows[1:], networks.__doc__.splitlines()[4:], strict=False):
         cells = [cell.strip() for cell in row.split("|")[2:-1]]
         variant = FAMILY[name]

@@ -36,7 +36,7 @@ def test_what_is_asked_for_may_be_repeated_but_not_contradicted():
     asked = {"window.horizon": 4, "model.quantiles": (0.5, 0.9)}
     same = Layer(Origin.FILE, {"window": {"horizon": 4}, "model": {"quantiles": [0.5, 0.9]}})
     assert merge(WINDOW, same, required=asked).config.window.horizon == 4
-    with pytest.raises(ConfigError, match=r"config has window\.horizon = 5, but horizon is 4.*--horizon"):
+    with pytest.raises(ConfigError, match=r"config has window\.horizon = 5, but horizon is 4.*horizon=5"):
         merge(WINDOW, Layer(Origin.FILE, {"window": {"horizon": 5}}), required=asked)
 
 

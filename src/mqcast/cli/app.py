@@ -24,7 +24,7 @@ from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, nu
 from mqcast.models import DEFAULT, names
 from mqcast.models.protocol import TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig
-from mqcast.settings.merge import Layer, assigned, user_layers
+from mqcast.settings.merge import Layer, assigned, user_layers, without
 from mqcast.version import __version__
 
 
@@ -104,9 +104,18 @@ def reproduce_command() -> None:
     raise ConfigError("the experiments are not part of the package: in a clone of mqcast, run `python -m lab --help`")
 
 
-def said_layers(config: Path | None, changes: list[str] | None) -> tuple[Layer, ...]:
-    """The settings of a file and those of the command line, as layers."""
-    return (*user_layers(config), assigned(changes or []))
+def said_layers(
+    config: Path | None,
+    changes: list[str] | None,
+    *,
+    horizon: int | None = None,
+    model: str | None = None,
+    quantiles: list[float] | None = None,
+) -> tuple[Layer, ...]:
+    """The settings of a file and those of the command line, whose options replace what the file says of the same."""
+    options = {"window.horizon": horizon, "model.model": model, "model.quantiles": quantiles}
+    replaced = [name for name, value in options.items() if value]
+    return without((*user_layers(config), assigned(changes or [])), *replaced)
 
 
 def setting_of(layers: tuple[Layer, ...], name: str, default: Any = None) -> Any:

@@ -57,7 +57,7 @@ def _results(run: Path, panel: Path | None, most: int) -> "tuple[CheckResults, i
     try:
         forecaster, num_all = _opened(run, panel, most)
     except ArtifactError as error:
-        if not any((run / name).exists() for name in ("run.json", "forecaster.json")):
+        if not any((run / name).exists() for name in ("run.json", "forecaster.json", "model.json")):
             raise
         intact = what_is_on_disk_is_whole
         return CheckResults(str(run), [CheckResult(intact.name, intact.promise, "failed", str(error), 0.0)]), 0, 0

@@ -99,7 +99,7 @@ def backtest_command(
     """
     from mqcast.forecaster import Forecaster
 
-    layers = said_layers(config, set)
+    layers = said_layers(config, set, horizon=horizon, model=model, quantiles=quantile)
     options = train_options(layers, horizon)
     forecaster = Forecaster(
         model or setting_of(layers, "model.model", DEFAULT),

@@ -116,7 +116,7 @@ def volatility_command(
         )
 
 
-@app.command("exceptions", hidden=True, deprecated=True)
+@app.command("exceptions", hidden=True, deprecated=True, help="Renamed: use [bold]mqcast rank-revisions[/bold].")
 @app.command("rank-revisions")
 def rank_revisions_command(
     revisions: Forecasts,
@@ -211,7 +211,7 @@ def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Pa
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "run.json").exists()
+    return any((path / name).exists() for name in ("run.json", "model.json", "forecaster.json"))
 
 
 def _name(path: Path) -> str:
@@ -227,9 +227,16 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
         raise ConfigError(
             f"{next(iter(runs.values()))} is a run and needs a packed panel to forecast from, but {data} is not a panel"
         )
-    from mqcast.run_diagnostics import judged_runs
+    from mqcast.forecaster import Forecaster
+    from mqcast.forecaster_files import forecaster_of
+    from mqcast.run_diagnostics import SEEN, judged_runs
 
-    frames, trained, notes = judged_runs(runs, panel)
+    networks = {name: path for name, path in runs.items() if (path / "run.json").exists()}
+    frames, trained, notes = judged_runs(networks, panel) if networks else ({}, {}, ())
+    for name, path in runs.items():
+        if name not in networks:
+            frames[name] = forecaster_of(Forecaster, path, panel).revisions(panel)
+            notes = (*notes, SEEN.format(name))
     ordered = {_name(path): frames[_name(path)] if _is_run(path) else _read(path) for path in paths}
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 

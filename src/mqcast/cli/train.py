@@ -70,7 +70,7 @@ def fit_command(
     from mqcast.train.memory import most_windows
     from mqcast.train.records import read_metrics
 
-    layers = said_layers(config, set)
+    layers = said_layers(config, set, horizon=horizon, model=model)
     name = model or setting_of(layers, "model.model", DEFAULT)
     data, wanted = Panel.open(panel), get(name)
     before = None if start_from is None else open_model(start_from)
@@ -101,7 +101,7 @@ def fit_command(
 def _explain(name: str, settings: Merged | None, as_json: bool) -> None:
     """Every setting of a fit, and where it comes from."""
     if settings is None:
-        raise ConfigError(f"model {name} has no settings to explain")
+        raise ConfigError(f"model {name} has no settings of its own")
     if as_json:
         typer.echo(json.dumps(settings.table().to_dicts()))
         return
@@ -133,7 +133,7 @@ def search_command(
     """
     from mqcast.train.search import search, trials_table
 
-    layers, data = said_layers(config, set), Panel.open(panel)
+    layers, data = said_layers(config, set, horizon=horizon), Panel.open(panel)
     wanted = SearchConfig(**tables_of(layers).get("search", {}))
     model = get(setting_of(layers, "model.model", DEFAULT))
     if not isinstance(model, HasSettings):

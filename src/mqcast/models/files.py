@@ -37,11 +37,25 @@ def write_model(fitted: FittedModel, name: str, options: TrainOptions, folder: P
     Manifest({file: entry_of(content) for file, content in contents.items()}, {}).write(folder)
 
 
+def is_model(folder: Path) -> bool:
+    """Does the folder hold a model that is not a network, as `write_model` wrote it?"""
+    return (folder / FACTS).exists()
+
+
 def open_model(folder: str | Path, device: str = "auto") -> FittedModel:
     """Open the model that `mqcast fit` or `write_model` wrote."""
     folder = Path(folder)
     if not (folder / FACTS).exists():
         return NetworkModel(DEFAULT).load(folder, TrainOptions(horizon=1, quantiles=(0.5,), device=device))
+    name, options = read_options(folder, device)
+    model = get(name)
+    if not isinstance(model, CanLoad):
+        raise ConfigError(f"model {name!r} cannot be loaded; give its class load()")
+    return model.load(folder, options)
+
+
+def read_options(folder: Path, device: str = "auto") -> tuple[str, TrainOptions]:
+    """The name of the model that a folder holds, and what was asked of it; every file is verified."""
     files = ArtifactFolder(folder, "fit the model again")
     facts = files.read_json(FACTS)
     if (facts.get("format"), facts.get("version")) != (FORMAT, FORMAT_VERSION):
@@ -51,9 +65,7 @@ def open_model(folder: str | Path, device: str = "auto") -> FittedModel:
     try:
         horizon = whole_number("horizon", facts["horizon"])
         options = TrainOptions(horizon=horizon, quantiles=levels_of("quantiles", facts["quantiles"]), device=device)
-        model = get(facts["model"])
+        get(facts["model"])
     except (KeyError, ConfigError) as error:
         raise files.damaged(FACTS, error) from None
-    if not isinstance(model, CanLoad):
-        raise ConfigError(f"model {facts['model']!r} cannot be loaded; give its class load()")
-    return model.load(folder, options)
+    return facts["model"], options

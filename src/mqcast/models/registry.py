@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from mqcast.errors import ConfigError, quoted
@@ -73,10 +74,10 @@ def _combined(name: str, how: str, members: list[str]) -> Model:
             f"there is no model {name!r}; combine models by {', '.join(_COMBINED)}, such as mean_of(mqt, 3)"
         )
     listed: list[str] = []
-    for part in members:
-        if part.isdecimal() and listed and int(part) <= MOST_MEMBERS:
-            listed += [listed[-1]] * (int(part) - 1)
-        else:
+    for before, part in pairwise(["", *members]):
+        if part.isdecimal() and before in names() and 2 <= int(part) <= MOST_MEMBERS:
+            listed += [before] * (int(part) - 1)
+        elif part:
             listed.append(part)
     if not 2 <= len(listed) <= MOST_MEMBERS:
         raise ConfigError(f"{name} has {len(listed)} members; name from 2 to {MOST_MEMBERS}, such as {how}(mqt, 3)")

@@ -105,7 +105,8 @@ def merge(*layers: Layer, required: Mapping[str, Any] | None = None) -> Merged:
         for name, value in layer.items():
             _refuse_contradiction(name, value, (required or {}).get(name, value))
             values[name] = value, layer.origin
-    values |= {name: (value, Origin.ARGUMENTS) for name, value in (required or {}).items()}
+    for name, value in (required or {}).items():
+        values[name] = value, values.get(name, (value, Origin.ARGUMENTS))[1]
     known = {*RunConfig.model_fields, *OTHER_TABLES}
     tables: dict[str, Any] = {name: {} for layer in layers for name in layer.tables if name not in known}  # refused
     for name, (value, _) in values.items():
@@ -122,6 +123,20 @@ def user_layers(config: RunConfig | Mapping[str, Any] | str | Path | None, **arg
     given = {name: value for name, value in arguments.items() if value is not None}
     layers = [] if config is None else [_user_layer(config)]
     return (*layers, *([Layer(Origin.ARGUMENTS, {"train": given})] if given else []))
+
+
+def without(layers: Iterable[Layer], *names: str) -> tuple[Layer, ...]:
+    """The layers, except for settings of a file that an argument of the command line replaces."""
+    kept = []
+    for layer in layers:
+        if layer.origin is Origin.FILE:
+            tables = {
+                table: {name: value for name, value in values.items() if f"{table}.{name}" not in names}
+                for table, values in layer.tables.items()
+            }
+            layer = Layer(layer.origin, tables)
+        kept.append(layer)
+    return tuple(kept)
 
 
 def tables_of(layers: Iterable[Layer]) -> dict[str, dict[str, Any]]:
@@ -174,7 +189,7 @@ def _refuse_contradiction(name: str, value: Any, required: Any) -> None:
         argument = ARGUMENTS[name]
         raise ConfigError(
             f"config has {name} = {value!r}, but {argument} is {required!r}; remove it from the config, or give the "
-            f"same value: Forecaster({argument}={value!r}), on the command line --{argument.removesuffix('s')}"
+            f"same value, {argument}={value!r}"
         )
 
 
