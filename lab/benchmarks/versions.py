@@ -66,7 +66,13 @@ def main() -> None:
     summary = {model: {name: spread(values) for name, values in each.items()} for model, each in ratios.items()}
     print(json.dumps(summary, indent=1))
     if options.record:
-        body = {"other_commit": commit_of(checkouts["other"]), "this_over_other": summary, "rounds": ratios}
+        command = f"python -m lab benchmark versions --other PATH --rounds {options.rounds} --record"
+        body = {
+            "command": command,
+            "other_commit": commit_of(checkouts["other"]),
+            "this_over_other": summary,
+            "rounds": ratios,
+        }
         path = harness.write_record("versions", body)
         print(f"wrote {path.relative_to(harness.ROOT)}")
 
