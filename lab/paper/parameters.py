@@ -1,6 +1,6 @@
 """The parameter table of the paper's private setting (tab:param-count), counted on the real networks."""
 
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ResearchConfig
 

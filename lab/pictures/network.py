@@ -15,7 +15,7 @@ from mqcast import Panel
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
 from mqcast.nn.attention import Maps
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig
 from mqcast.simulate import lognormal_world

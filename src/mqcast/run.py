@@ -13,7 +13,7 @@ model.safetensors      the trained weights; written when training is done
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,16 @@ from safetensors import SafetensorError
 
 from mqcast.artifact import MANIFEST, ArtifactFolder, Manifest, add_files, entry_of
 from mqcast.data.batch import Assembler
+from mqcast.data.covariates import CategoryFilter, NumberScaler, OwnLevels
+from mqcast.data.inputs import Inputs
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
-from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
+from mqcast.data.scaling import TargetScaler
 from mqcast.data.structure import check_scalers, texts
 from mqcast.data.views import can_be_read_as, read_as
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.nn import kernels
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import RunConfig, Settings
 from mqcast.version import __version__
@@ -81,7 +82,7 @@ class Run:
             "decoder": kernels.status(),
             "panel": panel.fingerprint,
             "signature": assemble.panel.layout.signature,
-            "inputs": Inputs.of(assemble.panel).model_dump(mode="json"),
+            "inputs": assemble.inputs.model_dump(mode="json"),
             "micro_batch": micro_batch,
             "never_negative": bool(np.nanmin(assemble.panel.target) >= 0),
             "start_from": start_from and start_from.weights_digest,
@@ -307,6 +308,8 @@ def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:
     }
     for block, columns in category.lookup.items():
         arrays |= {f"number.{block}.loc": number.loc[block], f"number.{block}.scale": number.scale[block]}
+        if block in number.own:
+            arrays |= {f"own.{block}.{name}": part for name, part in vars(number.own[block]).items()}
         arrays |= {f"category.{block}.{i}": lookup for i, lookup in enumerate(columns)}
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
@@ -317,7 +320,13 @@ def scalers_of(arrays: dict[str, np.ndarray], config: RunConfig) -> tuple[Target
     default = (float(value) for value in arrays["target.default"])
     target = TargetScaler(config.scaling, ids, arrays["target.loc"], arrays["target.scale"], *default)
     blocks = [name.split(".")[1] for name in arrays if name.startswith("number.") and name.endswith(".loc")]
-    number = NumberScaler(*({block: arrays[f"number.{block}.{part}"] for block in blocks} for part in ("loc", "scale")))
+    loc, scale = ({block: arrays[f"number.{block}.{part}"] for block in blocks} for part in ("loc", "scale"))
+    own = {
+        block: OwnLevels(*(arrays[f"own.{block}.{field.name}"] for field in fields(OwnLevels)))
+        for block in blocks
+        if f"own.{block}.columns" in arrays
+    }
+    number = NumberScaler(loc, scale, own)
     lookup = {block: [] for block in blocks}
     for name in sorted((n for n in arrays if n.startswith("category.")), key=lambda n: int(n.split(".")[2])):
         lookup[name.split(".")[1]].append(arrays[name])

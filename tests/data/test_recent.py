@@ -13,7 +13,8 @@ from mqcast import Panel, Schema
 from mqcast.data.batch import FAR_INPUT, Assembler
 from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.recent import MANY, MOST_LOOPED, UNIT_SHARE, decayed_sum, recent_level
-from mqcast.data.scaling import FAR, NumberScaler, TargetScaler
+from mqcast.data.covariates import FAR, NumberScaler
+from mqcast.data.scaling import TargetScaler
 from mqcast.data.windows import WindowPlan
 from mqcast.settings import ScalingConfig, WindowConfig
 

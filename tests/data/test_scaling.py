@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
-from mqcast.data.scaling import CategoryFilter, NumberScaler, TargetScaler
+from mqcast.data.covariates import CategoryFilter, NumberScaler
+from mqcast.data.scaling import TargetScaler
 from mqcast.data.windows import as_time
 from mqcast.errors import DataError
 from mqcast.settings import ScalingConfig

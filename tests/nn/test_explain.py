@@ -27,7 +27,7 @@ from mqcast.data.batch import Assembler
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import Maps
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ScalingConfig, WindowConfig
 

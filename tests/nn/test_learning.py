@@ -11,7 +11,7 @@ from model_samples import MODELS, SMALL, sample_batch, sample_panel
 from mqcast import Panel, Schema
 from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig

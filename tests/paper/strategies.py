@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mqcast.data.batch import Batch
 from mqcast.nn.attention import DecoderInputs
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig
 

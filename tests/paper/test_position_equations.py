@@ -5,7 +5,7 @@ import pytest
 import torch
 from strategies import CONFIG, NO_EVENTS, NO_KNOWN, Setting, assert_same, for_all_settings, randomise
 
-from mqcast.nn.inputs import Inputs
+from mqcast.data.inputs import Inputs
 from mqcast.nn.layers import CategoryLinear
 from mqcast.nn.position import LearnedPosition, RawPosition, doubling_dilations
 from mqcast.nn.reference import position as reference

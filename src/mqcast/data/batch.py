@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mqcast.data.covariates import CategoryFilter, NumberScaler
+from mqcast.data.inputs import Inputs
 from mqcast.data.panel import Panel
-from mqcast.data.scaling import BoundScaler, CategoryFilter, NumberScaler, TargetScaler
+from mqcast.data.scaling import BoundScaler, Scales, TargetScaler
 from mqcast.data.values import UNKNOWN
 from mqcast.data.windows import Windows, as_time
 from mqcast.errors import ConfigError
@@ -57,10 +59,9 @@ class Batch:
     def inputs(self) -> Float[Tensor, "batch time"]:
         """The scaled target up to each creation time; 0 where it is not observed."""
         num_steps = self.loc.shape[1]
-        scaled = (self._forward(self.values[:, :num_steps], self.unit, self.knee) - self.loc) / self.scale
-        size = scaled.abs()
-        near = torch.where(size > FAR_INPUT, scaled.sign() * (FAR_INPUT + (size - FAR_INPUT).relu().log1p()), scaled)
-        return torch.where(self.observed[:, :num_steps], near, 0.0)
+        scales = (self.loc, self.scale, self.unit, self.knee)
+        scaled = scaled_inputs(self.values[:, :num_steps], *scales, log1p=self.log1p)
+        return torch.where(self.observed[:, :num_steps], scaled, 0.0)
 
     def targets(self, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct"]:
         """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale.
@@ -68,7 +69,8 @@ class Batch:
         With `num_fcts`, only of the last creation times.
         """
         knee = self.knee[:, None]
-        ahead = self._forward(self._ahead(self.values).minimum(MOST_LEARNT * knee), self.unit[:, None], knee)
+        values = self._ahead(self.values).minimum(MOST_LEARNT * knee)
+        ahead = transformed(values, self.unit[:, None], knee, self.log1p)
         scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
 
@@ -88,11 +90,6 @@ class Batch:
         at_knee = torch.log1p(knee / unit)
         return (unit * torch.expm1(z.minimum(at_knee)) + (knee + unit) * (z - at_knee).relu()).numpy()
 
-    def _forward(self, values: Tensor, unit: Tensor, knee: Tensor) -> Tensor:
-        if not self.log1p:
-            return values
-        return torch.log1p(values.minimum(knee) / unit) + (values - knee).relu() / (knee + unit)
-
     def _ahead(self, steps: Tensor) -> Tensor:
         return steps[:, 1:].unfold(1, self.loc.shape[1], 1)
 
@@ -101,6 +98,20 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
+
+
+def transformed(values: Tensor, unit: Tensor, knee: Tensor, log1p: bool) -> Tensor:
+    """f(values / unit)."""
+    if not log1p:
+        return values
+    return torch.log1p(values.minimum(knee) / unit) + (values - knee).relu() / (knee + unit)
+
+
+def scaled_inputs(values: Tensor, loc: Tensor, scale: Tensor, unit: Tensor, knee: Tensor, *, log1p: bool) -> Tensor:
+    """Values on their own scale, compressed beyond FAR_INPUT."""
+    scaled = (transformed(values, unit, knee, log1p) - loc) / scale
+    size = scaled.abs()
+    return torch.where(size > FAR_INPUT, scaled.sign() * (FAR_INPUT + (size - FAR_INPUT).relu().log1p()), scaled)
 
 
 class Assembler:
@@ -117,13 +128,27 @@ class Assembler:
         self.panel, self.config = panel, config
         self.target: BoundScaler = target.on(panel)
         self.number, self.category = number, category
+        self.echo, self.level_steps = target.config.echo, target.config.level_steps
+        if 0 < self.echo < config.horizon:
+            raise ConfigError(
+                f"scaling.echo is {self.echo}, less than the horizon; give at least {config.horizon}, or 0"
+            )
 
     @classmethod
     def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: Any = None) -> "Assembler":
         """An assembler with scales and categories fitted to data up to `until`: a date, or a time of the axis."""
         until = until if until is None or isinstance(until, int) else as_time(until, panel.axis)
-        target = TargetScaler.fit(panel, scaling, until)
-        return cls(panel, config, target, NumberScaler.fit(panel, until), CategoryFilter.fit(panel, until))
+        target, number = TargetScaler.fit(panel, scaling, until), NumberScaler.fit(panel, until, scaling.level_steps)
+        return cls(panel, config, target, number, CategoryFilter.fit(panel, until))
+
+    @property
+    def inputs(self) -> Inputs:
+        """The widths of its batches."""
+        inputs = Inputs.of(self.panel)
+        return inputs.replace(
+            past_numbers=inputs.past_numbers + self.number.num_relative("past"),
+            known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * bool(self.echo),
+        )
 
     def on_windows(self, config: WindowConfig) -> "Assembler":
         """The same transforms for windows of another shape."""
@@ -149,13 +174,17 @@ class Assembler:
         visible = exists & (steps <= windows.last_target[:, None])
         y = np.where(visible, self.target.target.rows(rows, windows.series[:, None]), np.nan)
         observed = ~np.isnan(y)
-        scales = self.target.at(windows.series, start, num_steps, windows.last_target)
+        earlier = self.target.at(windows.series, start - self.echo, self.echo + num_steps, windows.last_target)
+        scales = earlier.between(self.echo, self.echo + num_steps)
         fct = steps[:, :num_steps]
         is_fct = (fct >= windows.first_fct[:, None]) & (fct <= windows.last_fct[:, None])
         is_fct &= self.target.target.is_selling(windows.series, fct)
         past = rows[:, :num_steps], visible[:, :num_steps, None]
         past_number = np.where(past[1], panel.arrays["past_number"][past[0]], np.nan)
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
+        past_relative, past_seen = self._relative("past", windows, start, num_steps)
+        known_relative, _ = self._relative("known", windows, start, span)
+        echo = self._echo(windows, start, span, earlier)
         num_seen = int((windows.last_fct - start).max(initial=0)) + 1 + config.horizon + 2 * config.reach
         global_number, global_category = self._global(windows.series, start, span, num_seen)
         return Batch(
@@ -167,10 +196,12 @@ class Assembler:
             unit=_float(scales.unit),
             knee=_float(scales.knee),
             is_fct=torch.from_numpy(is_fct & _any_ahead(observed, config.horizon)),
-            past_number=_float(self.number.forward("past", past_number)),
-            past_observed=torch.from_numpy(~np.isnan(past_number)),
+            past_number=_float(np.concatenate((self.number.forward("past", past_number), past_relative), axis=-1)),
+            past_observed=torch.from_numpy(np.concatenate((~np.isnan(past_number), past_seen), axis=-1)),
             past_category=self._codes("past", past[0], past[1]),
-            known_number=_float(self.number.forward("known", known_number)),
+            known_number=_float(
+                np.concatenate((self.number.forward("known", known_number), known_relative, echo), axis=-1)
+            ),
             known_category=self._codes("known", rows, exists[..., None]),
             global_number=_float(global_number),
             global_category=_int(global_category),
@@ -181,6 +212,30 @@ class Assembler:
             num_fcts=windows.num_fcts,
             log1p=self.target.scaler.config.log1p,
         )
+
+    def _relative(self, block: str, windows: Windows, start: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """(B, width, columns): numbers relative to their own level, and whether they are known."""
+        if not self.number.num_relative(block):
+            return np.zeros((len(windows), width, 0)), np.zeros((len(windows), width, 0), bool)
+        first = start - self.level_steps + 1
+        rows, exists = self.panel.rows_at(windows.series, first, self.level_steps - 1 + width)
+        if block == "past":
+            exists &= first[:, None] + np.arange(exists.shape[1]) <= windows.last_target[:, None]
+        values = np.where(exists[..., None], self.panel.arrays[f"{block}_number"][rows], np.nan)
+        own = self.number.own[block]
+        return own(values, self.level_steps), ~np.isnan(values[:, self.level_steps - 1 :, own.columns])
+
+    def _echo(self, windows: Windows, start: np.ndarray, span: int, scales: Scales) -> np.ndarray:
+        """(B, span, 2): the target `echo` steps before each step, scaled as at that time, and whether it is known."""
+        if not self.echo:
+            return np.zeros((len(windows), span, 0))
+        rows, exists = self.panel.rows_at(windows.series, start - self.echo, span)
+        y = np.where(exists, self.target.target.rows(rows, windows.series[:, None]), np.nan)
+        observed = ~np.isnan(y)
+        tensors = (_float(part) for part in (np.where(observed, y, 0), *scales.between(0, span).parts()))
+        log1p = self.target.scaler.config.log1p
+        scaled = torch.where(torch.from_numpy(observed), scaled_inputs(*tensors, log1p=log1p), 0.0)
+        return np.stack((scaled.numpy(), observed), axis=-1)
 
     def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:
         codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])

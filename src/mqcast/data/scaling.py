@@ -1,4 +1,4 @@
-"""Causal, invertible transforms of the target, and scaling of covariates.
+"""Causal, invertible transforms of the target.
 
 The target is scaled by a location, a scale and a unit for each creation time t; f is the identity or log1p:
 
@@ -20,7 +20,6 @@ Beyond the past. With zeros told apart, a logarithm continues as a straight line
 knee: if a network predicts ten times the usual spread, the forecast is a multiple of that value, not a power of it.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,20 +27,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqcast.data.covariates import CHUNK_ROWS, positive
 from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import TargetReader
 from mqcast.data.panel import Panel
 from mqcast.data.recent import NO_KNEE, recent_level
-from mqcast.data.schema import Role
-from mqcast.data.values import UNKNOWN
 from mqcast.errors import DataError
 from mqcast.settings import ScalingConfig
 
-RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not variation
-CHUNK_ROWS = 2**20
 PRIOR_COUNT = {"past": 4, "recent": 26}  # weight, in observations, of the typical spread of all series
 MOST_SERIES = 20_000  # sampled for typical values
-FAR = 5.0  # standard deviations from the mean beyond which a covariate is compressed
 
 
 @dataclass(frozen=True)
@@ -104,6 +99,13 @@ class Scales:
     scale: np.ndarray
     unit: np.ndarray
     knee: np.ndarray
+
+    def parts(self) -> tuple[np.ndarray, ...]:
+        return self.loc, self.scale, self.unit, self.knee
+
+    def between(self, first: int, stop: int) -> "Scales":
+        """Those of some of the steps."""
+        return Scales(*(part[:, first:stop] for part in self.parts()))
 
 
 @dataclass(frozen=True)
@@ -177,70 +179,9 @@ class BoundScaler:
         return np.sqrt((squares + weight * prior**2) / (count + weight))
 
 
-@dataclass(frozen=True)
-class NumberScaler:
-    """Standard scaling of numeric covariates, by block; flags stay 0 and 1, missing values become 0, the mean.
-
-    Values far from all training data are compressed by `compressed`, since networks extrapolate badly.
-    """
-
-    loc: dict[str, np.ndarray]
-    scale: dict[str, np.ndarray]
-
-    @classmethod
-    def fit(cls, panel: Panel, until: int | None = None) -> "NumberScaler":
-        loc, scale = {}, {}
-        for role, (block, is_used) in _training_parts(panel, until).items():
-            mean, std = _column_moments(panel.arrays[f"{block}_number"], is_used)
-            is_flag = np.array([panel.schema.kinds[name] == "flag" for name in panel.schema.numbers(role)], bool)
-            loc[block], scale[block] = np.where(is_flag, 0.0, mean), np.where(is_flag, 1.0, positive(std, mean))
-        return cls(loc, scale)
-
-    def forward(self, block: str, values: np.ndarray) -> np.ndarray:
-        """Scaled float32 numbers; 0 for missing values."""
-        scaled = compressed((values - self.loc[block]) / self.scale[block])
-        return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class CategoryFilter:
-    """Codes of categories not seen in training become `UNKNOWN`, by block, since their embeddings are untrained."""
-
-    lookup: dict[str, list[np.ndarray]]
-
-    @classmethod
-    def fit(cls, panel: Panel, until: int | None = None) -> "CategoryFilter":
-        lookup = {}
-        for role, (block, is_used) in _training_parts(panel, until).items():
-            sizes = [len(panel.vocabularies[name]) + 1 for name in panel.schema.categories(role)]
-            seen = [np.full(size, until is None) for size in sizes]
-            if until is not None:
-                for rows, used in _chunks(panel.arrays[f"{block}_category"], is_used):
-                    for column, is_seen in enumerate(seen):
-                        is_seen[rows[used, column]] = True
-            lookup[block] = [np.where(is_seen, np.arange(is_seen.size), UNKNOWN) for is_seen in seen]
-        return cls(lookup)
-
-    def forward(self, block: str, codes: np.ndarray) -> np.ndarray:
-        columns = [lookup[codes[..., i]] for i, lookup in enumerate(self.lookup[block])]
-        return np.stack(columns, axis=-1) if columns else codes.astype(np.int64)
-
-
-def compressed(x: np.ndarray) -> np.ndarray:
-    """x, but logarithmic beyond FAR."""
-    size = np.abs(x)
-    return np.where(size > FAR, np.sign(x) * (FAR + np.log1p(np.maximum(size - FAR, 0))), x)
-
-
 def _running(values: np.ndarray) -> np.ndarray:
     """Sums of the first 0, 1, 2 … values."""
     return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
-
-
-def positive(spread, centre) -> np.ndarray:
-    """`spread` if it is not negligible, otherwise the absolute value of the centre, otherwise 1."""
-    size = np.abs(centre)
-    return np.where(spread > RELATIVE_FLOOR * size, spread, np.where(size > 0, size, 1.0))
 
 
 def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
@@ -292,47 +233,6 @@ def _moments(panel: Panel, ends: np.ndarray, config: ScalingConfig) -> tuple[np.
         deviation = np.where(used, z - np.repeat(mean[part], lengths), 0)
         std[part] = np.sqrt(np.add.reduceat(deviation**2, starts) / divisor)
     return count, mean, std, size
-
-
-def _training_parts(panel: Panel, until: int | None) -> dict[Role, tuple[str, Callable[[int, int], np.ndarray]]]:
-    """For each role, its block of arrays, and which of its rows a … b may be used in training."""
-    ends, times = panel.row_ends(until), panel.arrays["event_times"]
-    begun = ends > panel.offsets[:-1]
-    known_events = np.ones(len(times), bool) if until is None else times <= until
-
-    def early(a: int, b: int) -> np.ndarray:
-        if until is None:
-            return np.ones(b - a, bool)
-        rows = np.arange(a, b)
-        return rows < ends[np.searchsorted(panel.offsets, rows, side="right") - 1]
-
-    return {
-        "static": ("static", lambda a, b: begun[a:b]),
-        "past": ("past", early),
-        "known": ("known", early),
-        "events": ("event", lambda a, b: known_events[a:b]),
-    }
-
-
-def _chunks(values: np.ndarray, is_used: Callable[[int, int], np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of a block, a few at a time, and which of them are used."""
-    size = max(1, CHUNK_ROWS * 4 // max(values.shape[1], 1))
-    for start in range(0, len(values) if values.shape[1] else 0, size):
-        rows = values[start : start + size]
-        yield rows, is_used(start, start + len(rows))
-
-
-def _column_moments(values: np.ndarray, is_used: Callable[[int, int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column over the used rows, without overflow."""
-    count, total, squares = (np.zeros(values.shape[1]) for _ in range(3))
-    for rows, used in _chunks(values, is_used):
-        part = rows[used].astype(np.float64)
-        count += (~np.isnan(part)).sum(axis=0)
-        total += np.nansum(part, axis=0)
-    mean = total / np.maximum(count, 1)
-    for rows, used in _chunks(values, is_used):
-        squares += np.nansum((rows[used].astype(np.float64) - mean) ** 2, axis=0)
-    return mean, np.sqrt(squares / np.maximum(count, 1))
 
 
 def _refuse_log_of_negative(panel: Panel) -> None:

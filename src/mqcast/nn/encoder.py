@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mqcast.data.batch import Batch
+from mqcast.data.inputs import Inputs
 from mqcast.nn.alignment import may_look
 from mqcast.nn.attention import weighted
 from mqcast.nn.draws import LSTM
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.kernels import LANES, stacked_convolutions, use_kernels
 from mqcast.nn.layers import RELU, CategoryLinear, Convolution, Dropout, Embeddings, Parts, SplitLinear, between
 from mqcast.settings import ModelConfig

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mqcast.data.batch import Batch
+from mqcast.data.inputs import Inputs
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import Block, DecoderInputs, Maps
 from mqcast.nn.decoder import LocalMLP
@@ -26,7 +27,6 @@ from mqcast.nn.encoder import Encoder
 from mqcast.nn.explanation import Explanation
 from mqcast.nn.fused import decoder_call, kernel_supports
 from mqcast.nn.grid import Grid
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.kernels import COMPILED, status, use_kernels
 from mqcast.nn.layers import Dropout
 from mqcast.nn.loss import num_terms, quantile_loss

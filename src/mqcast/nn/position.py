@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mqcast.data.batch import Batch
+from mqcast.data.inputs import Inputs
 from mqcast.errors import ConfigError
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.layers import RELU, CategoryLinear, Convolution, Dropout, Parts, SplitLinear
 from mqcast.settings import ModelConfig
 

@@ -27,6 +27,18 @@ class ScalingConfig(Settings):
         default="demand",
         description="told_apart: not yet on sale before a first sale, closed among large sales; missing: never demand",
     )
+    level_steps: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_PERIODS,
+        description="numbers are also given relative to their own mean over this many steps; 0: they are not",
+    )
+    echo: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_PERIODS,
+        description="sales this many steps before each target are an input, at least the horizon; 0: they are not",
+    )
 
 
 class WindowConfig(Settings):

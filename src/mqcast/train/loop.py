@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from mqcast.data.batch import Assembler, Batch
+from mqcast.data.inputs import Inputs
 from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.panel import Panel
 from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.run import Run, exists
 from mqcast.settings import RunConfig
@@ -323,7 +323,7 @@ class Training:
         config, window = self.config.train, self.config.window
         if config.micro_batch is not None:
             return config.micro_batch
-        inputs, device = Inputs.of(self.assemble.panel), self.ranks.device
+        inputs, device = self.assemble.inputs, self.ranks.device
         network = Network.seeded(self.config.model, inputs, window.horizon, config.seed).to(device)
         network.drop_by(torch.Generator(device))
         one = self.assemble(self.plan.batch(0, 0).take(np.arange(1))).to(device)

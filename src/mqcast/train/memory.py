@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mqcast.data.batch import Batch
+from mqcast.data.inputs import Inputs
 from mqcast.errors import ConfigError
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, TrainConfig
 

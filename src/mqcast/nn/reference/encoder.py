@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from mqcast.data.inputs import Inputs
 from mqcast.nn import encoder as fast
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.nn.reference.series import Encoded, Series
 from mqcast.nn.reference.vectors import Random, array, attend, dense, join, layer_norm, looks_at, one_hot, relu, sigmoid

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mqcast.data.batch import Batch
+from mqcast.data.inputs import Inputs
 from mqcast.nn.attention import DecoderInputs
 from mqcast.nn.encoder import Encoder
-from mqcast.nn.inputs import Inputs
 from mqcast.nn.reference.vectors import array, category_dense, join, relu
 from mqcast.settings import ModelConfig
 
