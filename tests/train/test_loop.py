@@ -94,8 +94,8 @@ def test_masked_targets_and_their_number_do_not_count(tmp_path):
     run.listeners = (steps.append,)
     leaves, batches = next(run._steps(0, 0))
     with torch.no_grad():
-        parts = [run._loss(batches[i], i) for i in range(len(leaves))]
-    expected = sum(loss for loss, _, _ in parts) / sum(count for _, count, _ in parts)
+        parts = [run._loss(batches[i], i, *run.network.members) for i in range(len(leaves))]
+    expected = sum(loss for loss, _ in parts) / sum(count for _, count in parts)
     run._run_step(leaves, batches)
     assert steps[0].loss == pytest.approx(float(expected), rel=1e-6)
     scored = sum(int(batch.is_fct.sum()) for batch in batches.values())

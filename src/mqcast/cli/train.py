@@ -35,7 +35,7 @@ from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
 from mqcast.models.protocol import HasSettings
-from mqcast.settings import SearchConfig
+from mqcast.settings import MOST_MEMBERS, SearchConfig
 from mqcast.settings.merge import Merged, tables_of
 
 METRICS = "metrics.jsonl"
@@ -51,6 +51,10 @@ def fit_command(
     set: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is already there.")] = False,
     start_from: Annotated[Path | None, typer.Option(help="A trained run; training starts from its weights.")] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_MEMBERS, help="Networks to train together; their mean is the forecast."),
+    ] = None,
     processes: Processes = None,
     device: Device = "auto",
     explain_settings: Annotated[
@@ -75,7 +79,13 @@ def fit_command(
     data, wanted = Panel.open(panel), get(name)
     before = None if start_from is None else open_model(start_from)
     options = train_options(
-        layers, horizon, folder=run, resume=resume or was_restarted(), start_from=before, device=device
+        layers,
+        horizon,
+        members=members,
+        folder=run,
+        resume=resume or was_restarted(),
+        start_from=before,
+        device=device,
     )
     settings = wanted.settings(data, options) if isinstance(wanted, HasSettings) else None
     if explain_settings:

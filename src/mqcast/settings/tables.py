@@ -10,7 +10,7 @@ from mqcast.settings.base import Settings, nearest
 from mqcast.settings.family import FAMILY, Variant
 
 MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # more than any network needs
-LARGEST_SEED = 2**63 - 1
+LARGEST_SEED, MOST_MEMBERS = 2**63 - 1, 32
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
 
@@ -141,6 +141,12 @@ class ModelConfig(Settings):
         description="monotone: quantiles cannot cross; free: crossing quantiles are sorted when published",
     )
 
+    members: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_MEMBERS,
+        description="networks of this kind, each with its own weights and dropout; their mean is the forecast",
+    )
     research: ResearchConfig = ResearchConfig()
 
     @model_validator(mode="before")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from mqcast.data.batch import Assembler, Batch
@@ -25,6 +25,7 @@ from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
 from mqcast.nn.inputs import Inputs
+from mqcast.nn.members import AnyNetwork, member_seeds
 from mqcast.nn.networks import Network
 from mqcast.run import Run, exists
 from mqcast.settings import RunConfig
@@ -127,9 +128,11 @@ class Training:
         to_validate = config.window.replace(num_trajectories=None)
         self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False)
         self.run = self._open(folder, resume)
-        self.network: Network = self.run.new_network(start_from).to(ranks.device)
-        self.dropout_bits = torch.Generator(ranks.device)
-        self.network.drop_by(self.dropout_bits)
+        self.network: AnyNetwork = self.run.new_network(start_from).to(ranks.device)
+        self.seeds = member_seeds(config.train.seed, config.model.members)
+        self.dropout_bits = [torch.Generator(ranks.device) for _ in self.network.members]
+        for network, bits in zip(self.network.members, self.dropout_bits, strict=True):
+            network.drop_by(bits)
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
         for parameter, part in zip(self.parameters.values(), self._parts(self.gradient), strict=True):
@@ -199,49 +202,57 @@ class Training:
         table = torch.zeros(len(leaves), 3, dtype=torch.float64)  # loss, terms, trajectories
 
         def gradient_of(i: int) -> Tensor:
-            loss, count, num_trajectories = self._loss(batches[i].to(ranks.device), i)
-            table[i] = torch.stack((loss.detach(), count, num_trajectories)).cpu()
-            parts = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
-            of_each = zip(parts, self.parameters.values(), strict=True)
-            return torch.cat([(torch.zeros_like(p) if part is None else part).flatten() for part, p in of_each])
+            batch, rows, parts = batches[i].to(ranks.device), [], []
+            for network in self.network.members:
+                loss, count = self._loss(batch, i, network)
+                rows.append(torch.stack((loss.detach(), count, batch.is_fct.sum().to(count.dtype))))
+                parts.append(_flat_gradient(loss, list(network.parameters())))
+            table[i] = torch.stack(rows).cpu().double().mean(dim=0)
+            return torch.cat(parts)
 
         total = ranks.sum_of_leaves(gradient_of, len(leaves), self.gradient.numel())
         table = ranks.add(torch.cat((table, self._stop_requests()))).cpu()
         loss, count, num_trajectories = table[: len(leaves)].sum(dim=0).tolist()
-        norm = float(total.norm()) / max(count, 1)
-        if not math.isfinite(loss) or not math.isfinite(norm):
+        norms = [float(part.norm()) / max(count, 1) for part in self._by_member(total)]
+        if not all(math.isfinite(x) for x in (loss, *norms)):
             raise self._divergence(leaves, table[: len(leaves), 0])
         rate = learning_rate(config, state.step, self.total_steps)
         if count:
-            self._update(total.div_(count), norm, rate)
+            self._update(total.div_(count), norms, rate)
         state.step += 1
         state.step_in_epoch += 1
         state.trajectories += int(num_trajectories)
         state.epoch_loss += loss
         state.epoch_count += count
         state.seconds = time.monotonic() - self.clock
-        self._notify(Step(state.step, state.epoch, loss / max(count, 1), rate, norm, state.trajectories, state.seconds))
+        mean_loss, norm = loss / max(count, 1), max(norms)
+        self._notify(Step(state.step, state.epoch, mean_loss, rate, norm, state.trajectories, state.seconds))
         return self._reason_to_stop(table[len(leaves) :, 0].int().tolist())
 
-    def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss of a micro-batch, its number of terms, and its number of trajectories."""
+    def _loss(self, batch: Batch, leaf: int, network: Network) -> tuple[Tensor, Tensor]:
+        """The summed loss of a micro-batch by one member, and its number of terms."""
         with self._dropout(leaf):
-            loss, count = self.network.loss(batch, batch.num_fcts)
-        return loss, count, batch.is_fct.sum().to(count.dtype)
+            return network.loss(batch, batch.num_fcts)
 
     @contextmanager
     def _dropout(self, leaf: int) -> Iterator[None]:
-        """Seed the dropout by seed, step and micro-batch, and use the precision of the settings."""
-        seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
-        seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)  # int64
-        self.dropout_bits.manual_seed(seed)
+        """Seed each member's dropout by its seed, step and micro-batch, and use the precision of the settings."""
+        for seed, bits in zip(self.seeds, self.dropout_bits, strict=True):
+            seeds = np.random.SeedSequence([seed, self.state.step, leaf])
+            bits.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
         with autocast(self.config.train, self.ranks.device):
             yield
 
-    def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
+    def _by_member(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat tensor of all parameters, one per member."""
+        return list(flat.view(len(self.network.members), -1))
+
+    def _update(self, gradient: Tensor, norms: list[float], rate: float) -> None:
+        """Clip the gradient of each member on its own, and take one step."""
         longest = self.config.train.clip_norm
-        scale = longest / norm if longest is not None and norm > longest else 1.0
-        torch.mul(gradient, scale, out=self.gradient)
+        for own, out, norm in zip(self._by_member(gradient), self._by_member(self.gradient), norms, strict=True):
+            scale = longest / norm if longest is not None and norm > longest else 1.0
+            torch.mul(own, scale, out=out)
         set_rate(self.optimiser, rate)
         self.optimiser.step()
         if self.average is not None and self.config.train.average:
@@ -420,3 +431,8 @@ class Training:
             [place for windows in broken for place in places_of(windows, self.assemble.panel)],
             self.run.folder,
         )
+
+
+def _flat_gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    parts = zip(torch.autograd.grad(loss, parameters, allow_unused=True), parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if part is None else part).flatten() for part, p in parts])

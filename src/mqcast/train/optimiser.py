@@ -6,11 +6,11 @@ import sys
 import torch
 
 from mqcast import process
-from mqcast.nn.networks import Network
+from mqcast.nn.members import AnyNetwork
 from mqcast.settings import TrainConfig
 
 
-def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
+def new_optimiser(network: AnyNetwork, config: TrainConfig) -> torch.optim.Optimizer:
     """AdamW; the queries and keys of attention have a lower learning rate than the other parameters."""
     _import_compiler()
     slow = {id(parameter) for parameter in network.alignment()}
