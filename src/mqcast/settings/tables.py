@@ -198,7 +198,8 @@ class TrainConfig(Settings):
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
     clip_norm: float | None = Field(default=1.0, gt=0, description="maximal norm of the gradient; None: no clipping")
     schedule: Literal["constant", "cosine"] = Field(
-        default="constant", description="cosine: decays to zero over max_epochs, or max_steps"
+        default="constant",
+        description="cosine: decays to zero at the end of max_epochs, max_steps or max_minutes, whichever comes first",
     )
     warmup_steps: int = Field(default=0, ge=0, description="steps over which the learning rate rises from zero")
     average: float | None = Field(default=None, gt=0, lt=1, description="decay of a moving average of the weights")

@@ -1,7 +1,8 @@
 """The training loop: forking sequences, bit-identical for any number of processes and after any interruption.
 
 Everything that a step uses is a function of the settings and the step: the windows (`WindowPlan`), the dropout (seeded
-by seed, step and micro-batch), the learning rate. A checkpoint therefore needs no state of a random generator.
+by seed, step and micro-batch), the learning rate (which also follows the clock if max_minutes is short). A checkpoint
+therefore needs no state of a random generator.
 """
 
 import math
@@ -145,10 +146,10 @@ class Training:
         self.metrics: MetricsFile | None = None
         self.stop = StopRequests()
         self._restore()
-        self.saved_at = time.monotonic()
-        self.clock = self.saved_at - self.state.seconds
         steps = config.train.max_epochs * self.plan.num_batches(0)
         self.total_steps = min(steps, config.train.max_steps or steps)
+        self.saved_at = time.monotonic()
+        self.clock = self.saved_at - self.state.seconds
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class Training:
         norms = [float(part.norm()) / max(count, 1) for part in self._by_member(total)]
         if not all(math.isfinite(x) for x in (loss, *norms)):
             raise self._divergence(leaves, table[: len(leaves), 0])
-        rate = learning_rate(config, state.step, self.total_steps)
+        rate = learning_rate(config, state.step, self.total_steps, seconds=float(table[len(leaves), 1]))
         if count:
             self._update(total.div_(count), norms, rate)
         state.step += 1
@@ -389,11 +390,13 @@ class Training:
                 listener(record)
 
     def _stop_requests(self) -> Tensor:
-        """One row per rank with the signal that number it to stop; the first rank also watches the time."""
+        """One row per rank: the signal that told it to stop, and, from the first rank, the seconds of training."""
         rows = torch.zeros(self.ranks.num, 3, dtype=torch.float64)
         rows[self.ranks.rank, 0] = self.stop.signal
-        if self.ranks.is_first and not self.stop.signal and self._is_out_of_time():
-            rows[0, 0] = -1
+        if self.ranks.is_first:
+            rows[0, 1] = time.monotonic() - self.clock
+            if not self.stop.signal and self._is_out_of_time():
+                rows[0, 0] = -1
         return rows
 
     def _is_out_of_time(self) -> bool:
