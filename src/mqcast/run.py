@@ -5,7 +5,7 @@ run.json               format, versions, the panel's signature and fingerprint, 
 manifest.json          size and SHA-256 of every file except checkpoints, which have their own digests
 schema.json            what the columns mean: roles, kinds, categories, frequency, holidays
 scaling.safetensors    the fitted transforms
-metrics.jsonl          one line per logged step and one per epoch; in the manifest once training is done
+metrics.jsonl          one line per logged step and one per validation; in the manifest once training is done
 checkpoints/           to resume from
 model.safetensors      the trained weights; written when training is done
 """

@@ -49,7 +49,7 @@ def mqcast(place: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
 def test_one_process_and_two_train_and_forecast_alike(place):
     fit = ("fit", "panel", "--config", "run.toml", "--set", "train.max_steps=6", "--members", "2")
     _, log = mqcast(place, *fit, "one", "--processes", "1")
-    assert "epoch 1: loss" in log
+    assert "epoch 1, step 6: loss" in log
     assert "validation" in log
     assert "P90" in log
     out, log = mqcast(place, *fit, "two", "--processes", "2", "--json")

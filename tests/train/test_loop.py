@@ -92,7 +92,7 @@ def test_masked_targets_and_their_number_do_not_count(tmp_path):
     run = training(tmp_path / "run")
     steps = []
     run.listeners = (steps.append,)
-    leaves, batches = next(run._steps(0, 0))
+    _, leaves, batches = next(run._steps())
     with torch.no_grad():
         parts = [run._loss(batches[i], i, *run.network.members) for i in range(len(leaves))]
     expected = sum(loss for loss, _ in parts) / sum(count for _, count in parts)

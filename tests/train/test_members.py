@@ -66,7 +66,7 @@ def test_members_have_dropout_of_their_own(tmp_path):
     run = Training(sample_panel(), members(2), tmp_path / "run", Ranks())
     first, second = run.network.members
     second.load_state_dict(first.state_dict())
-    _, batches = next(run._steps(0, 0))
+    _, _, batches = next(run._steps())
     once, other, again = (float(run._loss(batches[0], 0, network)[0].detach()) for network in (first, second, first))
     assert once == again != other
 

@@ -72,7 +72,7 @@ def fit_command(
     [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
     """
     from mqcast.train.memory import most_windows
-    from mqcast.train.records import read_metrics
+    from mqcast.train.records import kept_line, read_metrics
 
     layers = said_layers(config, set, horizon=horizon, model=model)
     name = model or setting_of(layers, "model.model", DEFAULT)
@@ -101,9 +101,7 @@ def fit_command(
         write_model(fitted, name, options, run)
         facts: dict[str, Any] = {"run": str(run)}
         if (run / METRICS).exists():
-            epochs = [line for line in read_metrics(run / METRICS) if line["record"] == "epoch"]
-            kept = [line for line in epochs if line["is_best"]] if settings and settings.config.train.patience else []
-            facts |= (kept or epochs)[-1]
+            facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
         tell(as_json, facts, f"{steps}the run is in {run}")
 

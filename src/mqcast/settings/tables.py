@@ -209,7 +209,13 @@ class TrainConfig(Settings):
     patience: int | None = Field(
         default=5,
         ge=1,
-        description="epochs without improvement before stopping with the best weights; None: final weights",
+        description="validations without improvement before stopping with the best weights; None: final weights",
+    )
+    validate_every: int | None = Field(
+        default=None, ge=1, description="steps between validations; None: one after each epoch"
+    )
+    max_validation_windows: int | None = Field(
+        default=None, ge=1, description="windows to validate on, drawn once from all series; None: all windows"
     )
     min_gain: float = Field(
         default=0.0, ge=0, description="minimal decrease of the validation loss that counts as an improvement"

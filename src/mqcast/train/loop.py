@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -92,10 +93,12 @@ class State:
     step: int = 0
     trajectories: int = 0
     seconds: float = 0.0
-    epoch_loss: float = 0.0
+    epoch_loss: float = 0.0  # this and the next one: since the last validation
     epoch_count: float = 0.0
+    validated_step: int = 0  # the step of the last validation
     best_loss: float | None = None
-    epochs_without_gain: int = 0
+    best_step: int | None = None
+    epochs_without_gain: int = 0  # validations since the best one
     finished: str | None = None
     metrics_size: int = 0
 
@@ -127,7 +130,8 @@ class Training:
         self.assemble_valid = self.assemble.on_panel(known_valid)
         self.until = train.until
         to_validate = config.window.replace(num_trajectories=None)
-        self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False)
+        most = config.train.max_validation_windows
+        self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False, max_windows=most)
         self.run = self._open(folder, resume)
         self.network: AnyNetwork = self.run.new_network(start_from).to(ranks.device)
         self.seeds = member_seeds(config.train.seed, config.model.members)
@@ -154,7 +158,7 @@ class Training:
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run_to_end(self) -> None:
-        """Train until epochs bring no improvement or a limit is reached, and write the weights to forecast with."""
+        """Train until validations show no improvement or a limit is reached, and write the weights to forecast with."""
         if self.ranks.agree(self.run.is_trained and self._is_out_of_time()):
             self._notify(
                 Message(f"already done: max_minutes ({self.config.train.max_minutes:g}); allow more to continue")
@@ -173,29 +177,41 @@ class Training:
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished
             while reason is None:
-                reason = self._run_epoch()
+                reason = self._run_to_validation()
             if self.ranks.is_first:
                 self.run.save_network(self.weights())
             self.ranks.agree(1)  # no process leaves before the weights are written
         self._notify(Message(f"done: {reason}"))
 
-    def _run_epoch(self) -> str | None:
-        """Train an epoch, or the rest of it. Returns why training is done, or None."""
+    def _run_to_validation(self) -> str | None:
+        """Train until the next validation, and validate. Returns why training is done, or None."""
         state, reason = self.state, None
         self.network.train()
-        for leaves, batches in ahead(self._steps(state.epoch, state.step_in_epoch), 2):
+        for place, leaves, batches in ahead(self._steps(), 2):
+            state.epoch, state.step_in_epoch = place
             reason = self._run_step(leaves, batches)
             if reason is not None:
                 break
             if time.monotonic() - self.saved_at >= 60 * self.config.train.checkpoint_minutes:
                 self._save()
-        return self._end_epoch(reason)
+        return self._end_with_validation(reason)
 
-    def _steps(self, epoch: int, first_step: int) -> Iterator[tuple[list[Windows], dict[int, Batch]]]:
-        """The micro-batches of each step: the windows of all, and the tensors of those of this rank."""
-        for step in range(first_step, self.plan.num_batches(epoch)):
-            leaves = self.plan.batch(epoch, step).split(self.run.micro_batch)
-            yield leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Epoch and step in it of each step until the next validation."""
+        state, every = self.state, self.config.train.validate_every
+        epoch, first = state.epoch, state.step_in_epoch
+        rest = ((epoch, step) for step in range(first, self.plan.num_batches(epoch)))
+        if every is None:
+            return rest
+        later = range(epoch + 1, self.config.train.max_epochs)
+        after = ((one, step) for one in later for step in range(self.plan.num_batches(one)))
+        return islice(chain(rest, after), state.validated_step - state.validated_step % every + every - state.step)
+
+    def _steps(self) -> Iterator[tuple[tuple[int, int], list[Windows], dict[int, Batch]]]:
+        """The place and micro-batches of each step: the windows of all, and the tensors of those of this rank."""
+        for place in self._places():
+            leaves = self.plan.batch(*place).split(self.run.micro_batch)
+            yield place, leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
 
     def _run_step(self, leaves: list[Windows], batches: dict[int, Batch]) -> str | None:
         """One step of the optimiser on the summed gradients of the micro-batches. Returns why to stop, or None."""
@@ -261,10 +277,10 @@ class Training:
             now = [parameter.detach() for parameter in self.parameters.values()]
             get_ema_multi_avg_fn(decay)([self.average[name] for name in self.parameters], now, self.state.step)
 
-    def _end_epoch(self, reason: str | None) -> str | None:
+    def _end_with_validation(self, reason: str | None) -> str | None:
         """Validate, keep the best weights, decide whether to stop, and save. Returns why training is done, or None.
 
-        When time runs out, the checkpoint is of the middle of the epoch, so that a run with more time can continue.
+        When time runs out, the checkpoint is of before the validation, so that a run with more time can continue.
         """
         state, config = self.state, self.config.train
         if out_of_time := reason == OUT_OF_TIME:
@@ -274,7 +290,8 @@ class Training:
         to_beat = math.inf if state.best_loss is None else state.best_loss - config.min_gain
         is_best = valid_loss is not None and valid_loss < to_beat
         if is_best:
-            state.best_loss, state.epochs_without_gain, self.best = valid_loss, 0, self._copy(self.average)
+            state.best_loss, state.best_step, state.epochs_without_gain = valid_loss, state.step, 0
+            self.best = self._copy(self.average)
         else:
             state.epochs_without_gain += 1
         train_loss = state.epoch_loss / max(state.epoch_count, 1)
@@ -282,12 +299,13 @@ class Training:
         self._notify(
             Epoch(state.step, state.epoch, train_loss, valid_loss, by_level, is_best, state.trajectories, state.seconds)
         )
-        state.epoch, state.step_in_epoch = state.epoch + 1, 0
-        state.epoch_loss = state.epoch_count = 0.0
+        if state.step_in_epoch == self.plan.num_batches(state.epoch):
+            state.epoch, state.step_in_epoch = state.epoch + 1, 0
+        state.epoch_loss, state.epoch_count, state.validated_step = 0.0, 0.0, state.step
         if reason is None and state.epoch == config.max_epochs:
             reason = f"max_epochs ({state.epoch})"
         if reason is None and config.patience and state.epochs_without_gain >= config.patience:
-            reason = f"no improvement in {config.patience} epochs"
+            reason = f"no improvement in {config.patience} validations"
         if not out_of_time:
             state.finished = reason
             self._save()
