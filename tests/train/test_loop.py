@@ -220,6 +220,17 @@ def test_the_learning_rate_reaches_zero_when_time_runs_out_and_rises_with_more_o
     assert train(2.0)[12:] == pytest.approx(expected(range(12, 22), 2.0), abs=1e-7)
 
 
+def test_only_the_first_process_reads_the_clock_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "time", clock := Clock(0.0))
+    run = training(tmp_path / "run")
+    clock.now += 7
+    told = []
+    for rank in range(2):
+        run.ranks = Ranks(rank, 2)
+        told.append(run._stop_requests()[:, 1].tolist())
+    assert told == [[7.0, 0.0], [0.0, 0.0]]
+
+
 def test_time_that_is_not_short_changes_nothing(tmp_path, monkeypatch):
     settings = {"schedule": "cosine", "max_steps": 6, "patience": None}
     plain = fit(sample_panel(), config(**settings), tmp_path / "plain")

@@ -13,7 +13,7 @@ from mqcast.report.figures import learning_curve
 from mqcast.run import Run
 from mqcast.train.checkpoint import Checkpoints
 from mqcast.train.distributed import Ranks
-from mqcast.train.loop import Training, fit
+from mqcast.train.loop import State, Training, fit
 from mqcast.train.records import Step, kept_line, read_metrics
 from mqcast.train.spans import training_spans
 
@@ -67,11 +67,12 @@ def test_patience_counts_validations_and_the_best_step_is_known(tmp_path, monkey
     assert checkpoint.state["finished"] == "no improvement in 3 validations"
 
 
-def test_an_interrupted_run_goes_on_to_the_bit_at_and_after_a_validation_and_over_epochs(by_epoch, tmp_path):
-    settings, every = config(validate_every=3), 3
+def test_an_interrupted_run_goes_on_to_the_bit_at_a_validation_and_over_epochs(by_epoch, tmp_path):
+    settings, every = config(validate_every=5, max_steps=14), 5
     whole = fit(sample_panel(), settings, tmp_path / "whole")
     end_of_epoch = lines(by_epoch)[0]["step"]
-    for stop in (every, every + 1, end_of_epoch):
+    assert every < end_of_epoch < 14
+    for stop in (every, end_of_epoch):
         cut = Training(sample_panel(), settings, tmp_path / f"cut {stop}", Ranks())
 
         def stop_there(record, cut=cut, stop=stop):
@@ -87,12 +88,19 @@ def test_an_interrupted_run_goes_on_to_the_bit_at_and_after_a_validation_and_ove
 
 
 def test_a_run_that_ran_out_of_time_goes_on_as_if_it_had_not(tmp_path):
-    whole = fit(sample_panel(), config(validate_every=4), tmp_path / "whole")
-    fit(sample_panel(), config(validate_every=4, max_minutes=1e-9), tmp_path / "short")
+    limits = {"validate_every": 4, "max_steps": 6}
+    whole = fit(sample_panel(), config(**limits), tmp_path / "whole")
+    fit(sample_panel(), config(max_minutes=1e-9, **limits), tmp_path / "short")
     assert [line["step"] for line in lines(Run.open(tmp_path / "short"))] == [1]
-    resumed = fit(sample_panel(), config(validate_every=4), tmp_path / "short", resume=True)
+    resumed = fit(sample_panel(), config(**limits), tmp_path / "short", resume=True)
     assert digest(resumed) == digest(whole)
     assert without_seconds(resumed) == without_seconds(whole)
+
+
+def test_the_state_of_a_run_of_the_first_version_is_read():
+    numbers = {"epoch": 2, "step_in_epoch": 3, "step": 27, "trajectories": 90, "seconds": 1.5, "epoch_loss": 0.5}
+    more = {"epoch_count": 9.0, "best_loss": 0.25, "epochs_without_gain": 1, "finished": None, "metrics_size": 10}
+    assert State(**numbers, **more).best_step is None
 
 
 def test_the_learning_curve_has_a_point_per_validation(tmp_path):
