@@ -55,6 +55,7 @@ def no_training(monkeypatch):
         *({"seed": value} for value in (2**70, -1, "a", 1.5, None, True)),
         *({"max_steps": value} for value in (0, -1, 2.5, "a", True)),
         *({"max_minutes": value} for value in (0, -1, np.nan, np.inf, "a", True)),
+        *({"members": value} for value in (0, -1, 33, 2.5, "a", True)),
         *({"folder": value} for value in (5, "", "a\0b", "x" * 300)),
         *({"device": value} for value in ("moon", 5, None, "")),
         *({"verbose": value} for value in ("x", 1, None)),

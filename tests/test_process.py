@@ -89,13 +89,13 @@ def test_ctrl_c_is_a_keyboard_interrupt_that_advises_only_what_can_be_done(weekl
 
 
 def test_ctrl_c_that_comes_too_late_is_not_swallowed(weekly, temporary, monkeypatch):
-    end = loop.Training._end_epoch
+    end = loop.Training._end_with_validation
 
     def interrupted(self, reason):
         os.kill(os.getpid(), signal.SIGINT)
         return end(self, reason)
 
-    monkeypatch.setattr(loop.Training, "_end_epoch", interrupted)
+    monkeypatch.setattr(loop.Training, "_end_with_validation", interrupted)
     with pytest.raises(KeyboardInterrupt):
         _forecaster().fit(weekly)
 

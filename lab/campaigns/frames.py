@@ -50,6 +50,7 @@ WRONG: dict[str, list[Any]] = {
     "seed": [2**70, -1, "a", 1.5, None, True, np.nan],
     "max_steps": [0, -1, 2.5, "a", True, np.inf],
     "max_minutes": [0, -1, np.nan, np.inf, "a", True, [1]],
+    "members": [0, -1, 33, 2.5, "a", True, np.nan],
     "folder": [5, "", "a\0b", "x" * 300, b"x", []],
     "device": ["moon", 5, None, "", "cuda:99", "x" * 10_000],
     "verbose": ["x", 1, None, np.nan],

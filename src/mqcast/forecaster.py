@@ -28,7 +28,7 @@ from mqcast.evaluation.slices import Slices
 from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, TrainOptions
-from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig, nearest
+from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Forecaster(Generic[IntoDataFrameT]):
     schema      the roles of the columns: a Schema or a dictionary of its arguments; default: unique_id, ds and y only
     config      settings that override those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
     seed, max_steps, max_minutes   for training
+    members     networks that are trained together and forecast by their mean; default: as the settings say
     folder      where the run is written, so that it can be resumed or inspected; default: a temporary folder
     """
 
@@ -78,6 +79,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         seed: int = 0,
         max_steps: int | None = None,
         max_minutes: float | None = None,
+        members: int | None = None,
         folder: str | Path | None = None,
         device: str = "auto",
         verbose: bool = True,
@@ -90,6 +92,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         self.seed = seed
         self.max_steps = max_steps
         self.max_minutes = max_minutes
+        self.members = members
         self.folder = folder
         self.device = device
         self.verbose = verbose
@@ -186,6 +189,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             seed=whole_number("seed", self.seed, 0, LARGEST_SEED),
             max_steps=None if most[0] is None else whole_number("max_steps", most[0]),
             max_minutes=None if most[1] is None else number("max_minutes", most[1], 0),
+            members=None if self.members is None else whole_number("members", self.members, 1, MOST_MEMBERS),
             layers=user_layers(self.config),
             device=self.device,
             verbose=truth("verbose", self.verbose),

@@ -73,6 +73,7 @@ def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
         "seed": options.seed,
         "max_steps": options.max_steps,
         "max_minutes": options.max_minutes,
+        "members": options.members,
     }
 
 

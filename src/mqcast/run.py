@@ -5,7 +5,7 @@ run.json               format, versions, the panel's signature and fingerprint, 
 manifest.json          size and SHA-256 of every file except checkpoints, which have their own digests
 schema.json            what the columns mean: roles, kinds, categories, frequency, holidays
 scaling.safetensors    the fitted transforms
-metrics.jsonl          one line per logged step and one per epoch; in the manifest once training is done
+metrics.jsonl          one line per logged step and one per validation; in the manifest once training is done
 checkpoints/           to resume from
 model.safetensors      the trained weights; written when training is done
 """
@@ -35,7 +35,7 @@ from mqcast.data.views import can_be_read_as, read_as
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.nn import kernels
-from mqcast.nn.networks import Network
+from mqcast.nn.members import AnyNetwork, seeded_network
 from mqcast.settings import RunConfig, Settings
 from mqcast.version import __version__
 
@@ -219,15 +219,15 @@ class Run:
             raise self.files.damaged("scaling.safetensors", error) from None
         return Assembler(read_as(panel, self.layout), self.config.window, *scalers)
 
-    def new_network(self, start_from: "Run | None" = None) -> Network:
+    def new_network(self, start_from: "Run | None" = None) -> AnyNetwork:
         """A network with initial weights, which depend on the seed alone, or with the weights of another run."""
         config, inputs = self.config, Inputs(**self.facts["inputs"])
-        network = Network.seeded(config.model, inputs, config.window.horizon, config.train.seed)
+        network = seeded_network(config.model, inputs, config.window.horizon, config.train.seed)
         if start_from is not None:
             network.load_state_dict(start_from.network().state_dict())
         return network
 
-    def network(self) -> Network:
+    def network(self) -> AnyNetwork:
         """The network with the trained weights."""
         packed = self._trained_weights()
         try:
@@ -244,7 +244,7 @@ class Run:
     def _check_size(self, weights: dict[str, torch.Tensor]) -> None:
         """Raise, before a network is allocated, unless the weights have the shapes that the settings require."""
         with torch.device("meta"):
-            network = Network(self.config.model, Inputs(**self.facts["inputs"]), self.config.window.horizon)
+            network = self.new_network()
         wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
         given = {name: tensor.shape for name, tensor in weights.items()}
         if wanted != given:

@@ -49,8 +49,8 @@ def attention(
 
 
 def encodings(run: Run, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame | None:
-    """ds, channel, value: the learned position codes of the dates around some cutoffs; None if there are none."""
-    network, plan = run.network(), cutoff_plan(run, panel, first, last)
+    """ds, channel, value: learned position codes of the network, or of its first member; None if there are none."""
+    network, plan = run.network().members[0], cutoff_plan(run, panel, first, last)
     if not isinstance(network.position, LearnedPosition) or not len(network.position.convolutions):
         return None
     series = int(plan.series[np.argmax(plan.last_fct - plan.first_fct)])
@@ -76,6 +76,7 @@ def trained(run: Run, panel: Panel, first: Any, last: Any) -> Trained:
     config, network = run.config, run.network()
     facts = {
         "model": config.model.model,
+        "members": str(config.model.members),
         "parameters": f"{sum(parameter.numel() for parameter in network.parameters()):,}",
         "seed": str(config.train.seed),
         "trained with": f"mqcast {run.facts['mqcast']}, torch {run.facts['torch']}",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
 from mqcast.data.batch import FAR_INPUT, Assembler
+from mqcast.data.covariates import FAR, NumberScaler
 from mqcast.data.on_sale import zeros_told_apart
 from mqcast.data.recent import MANY, MOST_LOOPED, UNIT_SHARE, decayed_sum, recent_level
-from mqcast.data.covariates import FAR, NumberScaler
 from mqcast.data.scaling import TargetScaler
 from mqcast.data.windows import WindowPlan
 from mqcast.settings import ScalingConfig, WindowConfig

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mqcast import Panel, Schema
 from mqcast.data.batch import Assembler, Batch
-from mqcast.data.windows import WindowPlan, Windows
 from mqcast.data.inputs import Inputs
+from mqcast.data.windows import WindowPlan, Windows
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig
 

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from mqcast import Panel, Schema
 from mqcast.data.batch import Assembler
+from mqcast.data.inputs import Inputs
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import Maps
-from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ScalingConfig, WindowConfig
 

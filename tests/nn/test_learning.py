@@ -10,8 +10,8 @@ from model_samples import MODELS, SMALL, sample_batch, sample_panel
 
 from mqcast import Panel, Schema
 from mqcast.data.batch import Assembler, Batch
-from mqcast.data.windows import WindowPlan
 from mqcast.data.inputs import Inputs
+from mqcast.data.windows import WindowPlan
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig

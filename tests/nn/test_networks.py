@@ -31,9 +31,9 @@ from model_samples import (
 
 from mqcast import Panel, Schema
 from mqcast.data.batch import Assembler
+from mqcast.data.inputs import Inputs
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, UnseenCategoryWarning
-from mqcast.data.inputs import Inputs
 from mqcast.nn.layers import CategoryLinear, Embeddings
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network

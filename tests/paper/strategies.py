@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mqcast.data.batch import Batch
-from mqcast.nn.attention import DecoderInputs
 from mqcast.data.inputs import Inputs
+from mqcast.nn.attention import DecoderInputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig
 

@@ -45,7 +45,7 @@ def test_all_that_was_recorded_is_drawn_by_step():
 
 def test_the_last_epoch_that_was_the_best_is_marked():
     figure = learning_curve({"first": run_lines([0.6, 0.4, 0.45], best=1)})
-    assert traces(figure)["best epoch", ""] == [(8, 0.4)]
+    assert traces(figure)["best validation", ""] == [(8, 0.4)]
 
 
 def test_axes_say_what_they_show():

@@ -15,6 +15,7 @@ from train_samples import CONFIG, HORIZON, digest, sample_world
 from mqcast.cli import main
 from mqcast.data.panel import pack
 from mqcast.launch import REASONS, num_cores, say_why
+from mqcast.run import Run
 from mqcast.train.records import read_metrics
 
 NUM_ITEMS = 12
@@ -46,9 +47,9 @@ def mqcast(place: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def test_one_process_and_two_train_and_forecast_alike(place):
-    fit = ("fit", "panel", "--config", "run.toml", "--set", "train.max_steps=6")
+    fit = ("fit", "panel", "--config", "run.toml", "--set", "train.max_steps=6", "--members", "2")
     _, log = mqcast(place, *fit, "one", "--processes", "1")
-    assert "epoch 1: loss" in log
+    assert "epoch 1, step 6: loss" in log
     assert "validation" in log
     assert "P90" in log
     out, log = mqcast(place, *fit, "two", "--processes", "2", "--json")
@@ -56,6 +57,7 @@ def test_one_process_and_two_train_and_forecast_alike(place):
     told = json.loads(out)
     assert told["step"] == 6
     assert digest(place / "one") == digest(place / "two")
+    assert Run.open(place / "one").config.model.members == 2
     for name, processes in (("alone", "1"), ("together", "2")):
         mqcast(place, "forecast", "one", "panel", f"{name}.parquet", "--first", "2019-08-04", "--processes", processes)
     one, other = (pl.read_parquet(place / f"{name}.parquet") for name in ("alone", "together"))

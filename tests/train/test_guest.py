@@ -16,8 +16,8 @@ import torch
 from train_samples import CONFIG, MODEL, TRAIN, config, digest, sample_panel
 
 from mqcast import Forecaster
-from mqcast.errors import TrainingError
 from mqcast.data.inputs import Inputs
+from mqcast.errors import TrainingError
 from mqcast.nn.networks import Network
 from mqcast.train.loop import fit
 from mqcast.train.records import Step

@@ -20,7 +20,7 @@ from mqcast.errors import ArtifactError, Interrupted, TrainingError
 from mqcast.nn.loss import quantile_loss
 from mqcast.run import Run
 from mqcast.settings import SplitConfig, TrainConfig
-from mqcast.train import memory
+from mqcast.train import loop, memory
 from mqcast.train.distributed import Ranks
 from mqcast.train.loop import Training, fit
 from mqcast.train.memory import PEAK, kept_bytes, pick_micro_batch
@@ -92,10 +92,10 @@ def test_masked_targets_and_their_number_do_not_count(tmp_path):
     run = training(tmp_path / "run")
     steps = []
     run.listeners = (steps.append,)
-    leaves, batches = next(run._steps(0, 0))
+    _, leaves, batches = next(run._steps())
     with torch.no_grad():
-        parts = [run._loss(batches[i], i) for i in range(len(leaves))]
-    expected = sum(loss for loss, _, _ in parts) / sum(count for _, count, _ in parts)
+        parts = [run._loss(batches[i], i, *run.network.members) for i in range(len(leaves))]
+    expected = sum(loss for loss, _ in parts) / sum(count for _, count in parts)
     run._run_step(leaves, batches)
     assert steps[0].loss == pytest.approx(float(expected), rel=1e-6)
     scored = sum(int(batch.is_fct.sum()) for batch in batches.values())
@@ -181,6 +181,63 @@ def test_the_learning_rate_rises_and_falls_as_set():
     assert rates[100] == pytest.approx(0)
     assert learning_rate(settings, 1000, 100) == pytest.approx(0)
     assert {learning_rate(TrainConfig(learning_rate=0.3), step, 100) for step in (0, 5, 500)} == {0.3}
+
+
+class Clock:
+    """A clock that training reads, and that moves on by some seconds a step."""
+
+    def __init__(self, seconds_a_step: float):
+        self.now, self.seconds_a_step = 1000.0, seconds_a_step
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def __call__(self, record) -> None:
+        self.now += self.seconds_a_step if isinstance(record, Step) else 0.0
+
+
+def rates(run: Run) -> list[float]:
+    return [line["rate"] for line in read_metrics(run.metrics) if line["record"] == "step"]
+
+
+def test_the_learning_rate_reaches_zero_when_time_runs_out_and_rises_with_more_of_it(tmp_path, monkeypatch):
+    clock = Clock(6.0)
+    monkeypatch.setattr(loop, "time", clock)
+    settings = {"schedule": "cosine", "max_epochs": 1000, "patience": None}
+
+    def train(minutes: float) -> list[float]:
+        changed = config(max_minutes=minutes, **settings)
+        return rates(fit(sample_panel(), changed, tmp_path / "run", resume=True, listeners=(clock,)))
+
+    def expected(steps: range, minutes: float) -> list[float]:
+        shares = [min(max(6 * step / (60 * minutes) - 0.1, 0) / 0.9, 1) for step in steps]
+        return [TRAIN.learning_rate * (0.5 + 0.5 * math.cos(math.pi * share)) for share in shares]
+
+    found = train(1.0)
+    assert found == pytest.approx(expected(range(12), 1.0), abs=1e-7)
+    assert found[5] > 0 == found[-1]
+    clock.now += 1e6  # a pause does not count
+    assert train(2.0)[12:] == pytest.approx(expected(range(12, 22), 2.0), abs=1e-7)
+
+
+def test_only_the_first_process_reads_the_clock_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "time", clock := Clock(0.0))
+    run = training(tmp_path / "run")
+    clock.now += 7
+    told = []
+    for rank in range(2):
+        run.ranks = Ranks(rank, 2)
+        told.append(run._stop_requests()[:, 1].tolist())
+    assert told == [[7.0, 0.0], [0.0, 0.0]]
+
+
+def test_time_that_is_not_short_changes_nothing(tmp_path, monkeypatch):
+    settings = {"schedule": "cosine", "max_steps": 6, "patience": None}
+    plain = fit(sample_panel(), config(**settings), tmp_path / "plain")
+    monkeypatch.setattr(loop, "time", clock := Clock(9.0))
+    timed = fit(sample_panel(), config(max_minutes=1.0, **settings), tmp_path / "timed", listeners=(clock,))
+    assert rates(timed) == rates(plain)
+    assert digest(timed) == digest(plain)
 
 
 def test_queries_and_keys_learn_at_a_rate_of_their_own(tmp_path):

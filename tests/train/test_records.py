@@ -90,13 +90,13 @@ def test_log_lines_are_messages_and_one_an_epoch(caplog):
         LogLines()(record)
     assert caplog.messages == ["resuming from step 4", summary(EPOCH)]
     assert summary(EPOCH) == (
-        "epoch 1: loss 0.5000, validation 0.2500, P50 0.1234, P90 0.0567 (best), 2,000 trajectories/s"
+        "epoch 1, step 4: loss 0.5000, validation 0.2500, P50 0.1234, P90 0.0567 (best), 2,000 trajectories/s"
     )
 
 
 def test_an_epoch_without_validation_says_nothing_of_it():
     record = replace(EPOCH, valid_loss=None, valid_quantile_loss={}, is_best=False)
-    assert summary(record) == "epoch 1: loss 0.5000, 2,000 trajectories/s"
+    assert summary(record) == "epoch 1, step 4: loss 0.5000, 2,000 trajectories/s"
 
 
 class Terminal:

@@ -434,7 +434,7 @@ def test_curve_from_the_command_line(done, tmp_path):
     runs = sorted((done[0] / "trials").iterdir())
     drawn = command("curve", *runs, "--out", tmp_path / "curve.html", "--json")
     assert json.loads(drawn.stdout)["runs"] == [run.name for run in runs]
-    assert (tmp_path / "curve.html").read_text().count("best epoch") == len(runs)
+    assert (tmp_path / "curve.html").read_text().count("best validation") == len(runs)
 
 
 def test_a_curve_of_something_that_is_no_run_is_refused(tmp_path):

@@ -16,6 +16,7 @@ from mqcast import Panel
 from mqcast.data.batch import Batch
 from mqcast.errors import EventReachWarning, Interrupted
 from mqcast.launch import was_restarted
+from mqcast.nn.networks import Network
 from mqcast.run import Run
 from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
 from mqcast.simulate import World, lognormal_world
@@ -54,12 +55,12 @@ def log_trajectories(path: Path) -> None:
     """Append to a file every series and creation time that a gradient is taken of, a line each."""
     loss = loop.Training._loss
 
-    def logged(self: loop.Training, batch: Batch, leaf: int):
+    def logged(self: loop.Training, batch: Batch, leaf: int, network: Network):
         for series, start, is_fct in zip(batch.series.tolist(), batch.start.tolist(), batch.is_fct, strict=True):
             lines = [f"{series} {start + t}\n" for t in is_fct.nonzero().flatten().tolist()]
             with path.open("a") as file:
                 file.write("".join(lines))
-        return loss(self, batch, leaf)
+        return loss(self, batch, leaf, network)
 
     loop.Training._loss = logged
 

@@ -35,7 +35,7 @@ from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
 from mqcast.models.protocol import HasSettings
-from mqcast.settings import SearchConfig
+from mqcast.settings import MOST_MEMBERS, SearchConfig
 from mqcast.settings.merge import Merged, tables_of
 
 METRICS = "metrics.jsonl"
@@ -51,6 +51,10 @@ def fit_command(
     set: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is already there.")] = False,
     start_from: Annotated[Path | None, typer.Option(help="A trained run; training starts from its weights.")] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_MEMBERS, help="Networks to train together; their mean is the forecast."),
+    ] = None,
     processes: Processes = None,
     device: Device = "auto",
     explain_settings: Annotated[
@@ -68,14 +72,20 @@ def fit_command(
     [bold]mqcast fit panel runs/first --config run.toml --set train.max_epochs=20[/bold]
     """
     from mqcast.train.memory import most_windows
-    from mqcast.train.records import read_metrics
+    from mqcast.train.records import kept_line, read_metrics
 
     layers = said_layers(config, set, horizon=horizon, model=model)
     name = model or setting_of(layers, "model.model", DEFAULT)
     data, wanted = Panel.open(panel), get(name)
     before = None if start_from is None else open_model(start_from)
     options = train_options(
-        layers, horizon, folder=run, resume=resume or was_restarted(), start_from=before, device=device
+        layers,
+        horizon,
+        members=members,
+        folder=run,
+        resume=resume or was_restarted(),
+        start_from=before,
+        device=device,
     )
     settings = wanted.settings(data, options) if isinstance(wanted, HasSettings) else None
     if explain_settings:
@@ -91,9 +101,7 @@ def fit_command(
         write_model(fitted, name, options, run)
         facts: dict[str, Any] = {"run": str(run)}
         if (run / METRICS).exists():
-            epochs = [line for line in read_metrics(run / METRICS) if line["record"] == "epoch"]
-            kept = [line for line in epochs if line["is_best"]] if settings and settings.config.train.patience else []
-            facts |= (kept or epochs)[-1]
+            facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
         tell(as_json, facts, f"{steps}the run is in {run}")
 

@@ -97,8 +97,11 @@ class WindowPlan:
         *,
         seed: int = 0,
         shuffle: bool = True,
+        max_windows: int | None = None,
     ):
+        """With `max_windows`, at most so many windows are drawn, the same ones in every epoch of the same grid."""
         self.panel, self.config, self.seed, self.shuffle = panel, config, seed, shuffle
+        self.num_drawn = max_windows if config.num_trajectories is None else config.num_trajectories
         span = span or Span()
         self.series, self.first_fct, self.last_fct, self.last_target = _creation_times(panel, config, span)
         if self.series.size == 0:
@@ -148,9 +151,9 @@ class WindowPlan:
         owner = np.repeat(np.arange(self.series.size, dtype=np.int32), num_cells)
         ends = np.cumsum(num_cells)
         cell = (np.arange(owner.size) + np.repeat(first_cell - ends + num_cells, num_cells)).astype(np.int32)
-        if self.config.num_trajectories is not None:
+        if self.num_drawn is not None and self.num_drawn < owner.size:
             draw = np.random.default_rng([self.seed, NUM_EPOCHS_AT_MOST])
-            drawn = np.sort(draw.choice(owner.size, self.config.num_trajectories, replace=False))
+            drawn = np.sort(draw.choice(owner.size, self.num_drawn, replace=False))
             owner, cell = owner[drawn], cell[drawn]
         if self.shuffle:
             order = rng.permutation(owner.size)

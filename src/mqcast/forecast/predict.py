@@ -28,7 +28,7 @@ from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError
 from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import KEY, Limited, within_limits
-from mqcast.nn.networks import Network
+from mqcast.nn.members import AnyNetwork
 from mqcast.nn.position import reach_of
 from mqcast.run import Run
 from mqcast.settings import ModelConfig
@@ -160,7 +160,7 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
 
 
 def shard_frame(
-    network: Network, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
+    network: AnyNetwork, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, sorted by series, cutoff and horizon, and which of them were limited."""
     part, parts_of_rows = plan.of_series(series), [_no_rows(network)]
@@ -182,7 +182,7 @@ def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     return of_series[wanted], steps[wanted], values.transpose(0, 2, 1, 3)[wanted]
 
 
-def _no_rows(network: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _no_rows(network: AnyNetwork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros(0, int), np.zeros(0, int), np.zeros((0, network.horizon, len(network.config.quantiles)))
 
 

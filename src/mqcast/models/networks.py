@@ -17,7 +17,7 @@ from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.settings import FAMILY, RunConfig
-from mqcast.settings.merge import Layer, Merged, Origin
+from mqcast.settings.merge import Layer, Merged, Origin, assigned_values
 
 if TYPE_CHECKING:
     from mqcast.report.sources import Trained
@@ -89,14 +89,15 @@ class NetworkModel:
     def settings(self, panel: Panel, options: TrainOptions) -> Merged:
         before = options.start_from
         kept = _kept(before.config) if isinstance(before, FittedNetwork) else ()
-        limits = {"seed": options.seed, "max_steps": options.max_steps, "max_minutes": options.max_minutes}
-        from_user = {name: value for layer in options.layers for name, value in layer.items()}
-        given = {
-            name: value
-            for name, value in limits.items()
-            if value is not None and from_user.get(f"train.{name}") != value
+        arguments = {
+            "train.seed": options.seed,
+            "train.max_steps": options.max_steps,
+            "train.max_minutes": options.max_minutes,
+            "model.members": options.members,
         }
-        layers = (*kept, *options.layers, Layer(Origin.ARGUMENTS, {"train": given}))
+        from_user = {name: value for layer in options.layers for name, value in layer.items()}
+        given = {name: value for name, value in arguments.items() if value is not None and from_user.get(name) != value}
+        layers = (*kept, *options.layers, assigned_values(given))
         return settings_for(panel, self.name, options.horizon, options.quantiles, *layers, until=options.until)
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedNetwork:

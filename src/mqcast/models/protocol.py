@@ -19,6 +19,7 @@ class TrainOptions:
     """The options of a fit.
 
     until       training may use targets up to this date; None: all of them
+    members     networks that are trained together, each with its own weights; None: as the settings say
     layers      the user's settings, for models that have settings
     folder      where training keeps its files, so that it can be resumed; None: a temporary folder
     start_from  a fitted model to start from
@@ -30,6 +31,7 @@ class TrainOptions:
     seed: int = 0
     max_steps: int | None = None
     max_minutes: float | None = None
+    members: int | None = None
     until: Any = None
     layers: tuple[Layer, ...] = ()
     folder: Path | None = None

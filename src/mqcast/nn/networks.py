@@ -73,6 +73,11 @@ class Network(nn.Module):
                 module.generator = generator
 
     @property
+    def members(self) -> "tuple[Network, ...]":
+        """This network alone; see `Members`."""
+        return (self,)
+
+    @property
     def reach(self) -> int:
         """R: steps of calendar that a batch must have beyond both ends of its windows."""
         return self.position.reach

@@ -13,8 +13,8 @@ Line = dict[str, Any]
 def learning_curve(metrics: dict[str, list[Line]]) -> go.Figure:
     """How training went, from the lines of `read_metrics` by the run's name.
 
-    Above: the loss of single steps (pale), of epochs (dashed) and on the validation span (full), the best epoch
-    starred. Below: the validation loss of each quantile in units of demand.
+    Above: the loss of single steps (pale), between validations (dashed) and on the validation span (full),
+    the best one starred. Below: the validation loss of each quantile in units of demand.
     """
     is_validated = any(line.get("valid_quantile_loss") for lines in metrics.values() for line in lines)
     rows, heights = (2, [0.6, 0.4]) if is_validated else (1, [1.0])
@@ -45,7 +45,7 @@ def _add_losses(figure: go.Figure, name: str, shade: str, steps: list[Line], epo
         (steps, "loss", "step", pale),
         (epochs, "train_loss", "training", dashed),
         (validated, "valid_loss", "validation", full),
-        (best, "valid_loss", "best epoch", star),
+        (best, "valid_loss", "best validation", star),
     ):
         _add_line(figure, 1, name, what, lines, [line[key] for line in lines], style)
 

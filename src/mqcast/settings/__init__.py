@@ -5,6 +5,7 @@ from mqcast.settings.family import FAMILY, Variant
 from mqcast.settings.search import PAPER_SPACE, Range, SearchConfig
 from mqcast.settings.tables import (
     LARGEST_SEED,
+    MOST_MEMBERS,
     MOST_PERIODS,
     ModelConfig,
     ResearchConfig,
@@ -18,6 +19,7 @@ from mqcast.settings.tables import (
 __all__ = [
     "FAMILY",
     "LARGEST_SEED",
+    "MOST_MEMBERS",
     "MOST_PERIODS",
     "PAPER_SPACE",
     "ModelConfig",

@@ -10,7 +10,7 @@ from mqcast.settings.base import Settings, nearest
 from mqcast.settings.family import FAMILY, Variant
 
 MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # more than any network needs
-LARGEST_SEED = 2**63 - 1
+LARGEST_SEED, MOST_MEMBERS = 2**63 - 1, 32
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
 
@@ -153,6 +153,12 @@ class ModelConfig(Settings):
         description="monotone: quantiles cannot cross; free: crossing quantiles are sorted when published",
     )
 
+    members: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_MEMBERS,
+        description="networks of this kind, each with its own weights and dropout; their mean is the forecast",
+    )
     research: ResearchConfig = ResearchConfig()
 
     @model_validator(mode="before")
@@ -204,7 +210,8 @@ class TrainConfig(Settings):
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled, as in AdamW")
     clip_norm: float | None = Field(default=1.0, gt=0, description="maximal norm of the gradient; None: no clipping")
     schedule: Literal["constant", "cosine"] = Field(
-        default="constant", description="cosine: decays to zero over max_epochs, or max_steps"
+        default="constant",
+        description="cosine: decays to zero at the end of max_epochs, max_steps or max_minutes, whichever comes first",
     )
     warmup_steps: int = Field(default=0, ge=0, description="steps over which the learning rate rises from zero")
     average: float | None = Field(default=None, gt=0, lt=1, description="decay of a moving average of the weights")
@@ -214,7 +221,13 @@ class TrainConfig(Settings):
     patience: int | None = Field(
         default=5,
         ge=1,
-        description="epochs without improvement before stopping with the best weights; None: final weights",
+        description="validations without improvement before stopping with the best weights; None: final weights",
+    )
+    validate_every: int | None = Field(
+        default=None, ge=1, description="steps between validations; None: one after each epoch"
+    )
+    max_validation_windows: int | None = Field(
+        default=None, ge=1, description="windows to validate on, drawn once from all series; None: all windows"
     )
     min_gain: float = Field(
         default=0.0, ge=0, description="minimal decrease of the validation loss that counts as an improvement"

@@ -11,13 +11,13 @@ from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Windows
 from mqcast.errors import TrainingError
-from mqcast.nn.networks import Network
+from mqcast.nn.members import AnyNetwork
 
 MOST_SHOWN = 5
 
 
 @torch.no_grad()
-def windows_not_finite(network: Network, assemble: Assembler, windows: Windows, device: torch.device) -> Windows:
+def windows_not_finite(network: AnyNetwork, assemble: Assembler, windows: Windows, device: torch.device) -> Windows:
     """The windows with scored forecasts or targets that are not finite; all windows if there are none."""
     batch = assemble(windows).to(device)
     n = batch.num_fcts

@@ -1,7 +1,8 @@
 """The training loop: forking sequences, bit-identical for any number of processes and after any interruption.
 
 Everything that a step uses is a function of the settings and the step: the windows (`WindowPlan`), the dropout (seeded
-by seed, step and micro-batch), the learning rate. A checkpoint therefore needs no state of a random generator.
+by seed, step and micro-batch), the learning rate (which also follows the clock if max_minutes is short). A checkpoint
+therefore needs no state of a random generator.
 """
 
 import math
@@ -10,11 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from mqcast.data.batch import Assembler, Batch
@@ -25,6 +27,7 @@ from mqcast.data.parallel import ahead
 from mqcast.data.windows import WindowPlan, Windows
 from mqcast.durable import claimed
 from mqcast.errors import ConfigError, Interrupted, TrainingError
+from mqcast.nn.members import AnyNetwork, member_seeds
 from mqcast.nn.networks import Network
 from mqcast.run import Run, exists
 from mqcast.settings import RunConfig
@@ -90,10 +93,12 @@ class State:
     step: int = 0
     trajectories: int = 0
     seconds: float = 0.0
-    epoch_loss: float = 0.0
+    epoch_loss: float = 0.0  # this and the next one: since the last validation
     epoch_count: float = 0.0
+    validated_step: int = 0  # the step of the last validation
     best_loss: float | None = None
-    epochs_without_gain: int = 0
+    best_step: int | None = None
+    epochs_without_gain: int = 0  # validations since the best one
     finished: str | None = None
     metrics_size: int = 0
 
@@ -125,11 +130,14 @@ class Training:
         self.assemble_valid = self.assemble.on_panel(known_valid)
         self.until = train.until
         to_validate = config.window.replace(num_trajectories=None)
-        self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False)
+        most = config.train.max_validation_windows
+        self.valid_plan = valid and WindowPlan(known_valid, to_validate, valid, shuffle=False, max_windows=most)
         self.run = self._open(folder, resume)
-        self.network: Network = self.run.new_network(start_from).to(ranks.device)
-        self.dropout_bits = torch.Generator(ranks.device)
-        self.network.drop_by(self.dropout_bits)
+        self.network: AnyNetwork = self.run.new_network(start_from).to(ranks.device)
+        self.seeds = member_seeds(config.train.seed, config.model.members)
+        self.dropout_bits = [torch.Generator(ranks.device) for _ in self.network.members]
+        for network, bits in zip(self.network.members, self.dropout_bits, strict=True):
+            network.drop_by(bits)
         self.parameters: dict[str, Tensor] = dict(self.network.named_parameters())
         self.gradient = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=ranks.device)
         for parameter, part in zip(self.parameters.values(), self._parts(self.gradient), strict=True):
@@ -142,15 +150,15 @@ class Training:
         self.metrics: MetricsFile | None = None
         self.stop = StopRequests()
         self._restore()
-        self.saved_at = time.monotonic()
-        self.clock = self.saved_at - self.state.seconds
         steps = config.train.max_epochs * self.plan.num_batches(0)
         self.total_steps = min(steps, config.train.max_steps or steps)
+        self.saved_at = time.monotonic()
+        self.clock = self.saved_at - self.state.seconds
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run_to_end(self) -> None:
-        """Train until epochs bring no improvement or a limit is reached, and write the weights to forecast with."""
+        """Train until validations show no improvement or a limit is reached, and write the weights to forecast with."""
         if self.ranks.agree(self.run.is_trained and self._is_out_of_time()):
             self._notify(
                 Message(f"already done: max_minutes ({self.config.train.max_minutes:g}); allow more to continue")
@@ -169,29 +177,41 @@ class Training:
             self.stop = stack.enter_context(stop_requests())
             reason = self.state.finished
             while reason is None:
-                reason = self._run_epoch()
+                reason = self._run_to_validation()
             if self.ranks.is_first:
                 self.run.save_network(self.weights())
             self.ranks.agree(1)  # no process leaves before the weights are written
         self._notify(Message(f"done: {reason}"))
 
-    def _run_epoch(self) -> str | None:
-        """Train an epoch, or the rest of it. Returns why training is done, or None."""
+    def _run_to_validation(self) -> str | None:
+        """Train until the next validation, and validate. Returns why training is done, or None."""
         state, reason = self.state, None
         self.network.train()
-        for leaves, batches in ahead(self._steps(state.epoch, state.step_in_epoch), 2):
+        for place, leaves, batches in ahead(self._steps(), 2):
+            state.epoch, state.step_in_epoch = place
             reason = self._run_step(leaves, batches)
             if reason is not None:
                 break
             if time.monotonic() - self.saved_at >= 60 * self.config.train.checkpoint_minutes:
                 self._save()
-        return self._end_epoch(reason)
+        return self._end_with_validation(reason)
 
-    def _steps(self, epoch: int, first_step: int) -> Iterator[tuple[list[Windows], dict[int, Batch]]]:
-        """The micro-batches of each step: the windows of all, and the tensors of those of this rank."""
-        for step in range(first_step, self.plan.num_batches(epoch)):
-            leaves = self.plan.batch(epoch, step).split(self.run.micro_batch)
-            yield leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Epoch and step in it of each step until the next validation."""
+        state, every = self.state, self.config.train.validate_every
+        epoch, first = state.epoch, state.step_in_epoch
+        rest = ((epoch, step) for step in range(first, self.plan.num_batches(epoch)))
+        if every is None:
+            return rest
+        later = range(epoch + 1, self.config.train.max_epochs)
+        after = ((one, step) for one in later for step in range(self.plan.num_batches(one)))
+        return islice(chain(rest, after), state.validated_step - state.validated_step % every + every - state.step)
+
+    def _steps(self) -> Iterator[tuple[tuple[int, int], list[Windows], dict[int, Batch]]]:
+        """The place and micro-batches of each step: the windows of all, and the tensors of those of this rank."""
+        for place in self._places():
+            leaves = self.plan.batch(*place).split(self.run.micro_batch)
+            yield place, leaves, {i: self.assemble(leaves[i]) for i in self.ranks.share(len(leaves))}
 
     def _run_step(self, leaves: list[Windows], batches: dict[int, Batch]) -> str | None:
         """One step of the optimiser on the summed gradients of the micro-batches. Returns why to stop, or None."""
@@ -199,49 +219,57 @@ class Training:
         table = torch.zeros(len(leaves), 3, dtype=torch.float64)  # loss, terms, trajectories
 
         def gradient_of(i: int) -> Tensor:
-            loss, count, num_trajectories = self._loss(batches[i].to(ranks.device), i)
-            table[i] = torch.stack((loss.detach(), count, num_trajectories)).cpu()
-            parts = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
-            of_each = zip(parts, self.parameters.values(), strict=True)
-            return torch.cat([(torch.zeros_like(p) if part is None else part).flatten() for part, p in of_each])
+            batch, rows, parts = batches[i].to(ranks.device), [], []
+            for network in self.network.members:
+                loss, count = self._loss(batch, i, network)
+                rows.append(torch.stack((loss.detach(), count, batch.is_fct.sum().to(count.dtype))))
+                parts.append(_flat_gradient(loss, list(network.parameters())))
+            table[i] = torch.stack(rows).cpu().double().mean(dim=0)
+            return torch.cat(parts)
 
         total = ranks.sum_of_leaves(gradient_of, len(leaves), self.gradient.numel())
         table = ranks.add(torch.cat((table, self._stop_requests()))).cpu()
         loss, count, num_trajectories = table[: len(leaves)].sum(dim=0).tolist()
-        norm = float(total.norm()) / max(count, 1)
-        if not math.isfinite(loss) or not math.isfinite(norm):
+        norms = [float(part.norm()) / max(count, 1) for part in self._by_member(total)]
+        if not all(math.isfinite(x) for x in (loss, *norms)):
             raise self._divergence(leaves, table[: len(leaves), 0])
-        rate = learning_rate(config, state.step, self.total_steps)
+        rate = learning_rate(config, state.step, self.total_steps, seconds=float(table[len(leaves), 1]))
         if count:
-            self._update(total.div_(count), norm, rate)
+            self._update(total.div_(count), norms, rate)
         state.step += 1
         state.step_in_epoch += 1
         state.trajectories += int(num_trajectories)
         state.epoch_loss += loss
         state.epoch_count += count
         state.seconds = time.monotonic() - self.clock
-        self._notify(Step(state.step, state.epoch, loss / max(count, 1), rate, norm, state.trajectories, state.seconds))
+        mean_loss, norm = loss / max(count, 1), max(norms)
+        self._notify(Step(state.step, state.epoch, mean_loss, rate, norm, state.trajectories, state.seconds))
         return self._reason_to_stop(table[len(leaves) :, 0].int().tolist())
 
-    def _loss(self, batch: Batch, leaf: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss of a micro-batch, its number of terms, and its number of trajectories."""
+    def _loss(self, batch: Batch, leaf: int, network: Network) -> tuple[Tensor, Tensor]:
+        """The summed loss of a micro-batch by one member, and its number of terms."""
         with self._dropout(leaf):
-            loss, count = self.network.loss(batch, batch.num_fcts)
-        return loss, count, batch.is_fct.sum().to(count.dtype)
+            return network.loss(batch, batch.num_fcts)
 
     @contextmanager
     def _dropout(self, leaf: int) -> Iterator[None]:
-        """Seed the dropout by seed, step and micro-batch, and use the precision of the settings."""
-        seeds = np.random.SeedSequence([self.config.train.seed, self.state.step, leaf])
-        seed = int(seeds.generate_state(1, np.uint64)[0] >> 1)  # int64
-        self.dropout_bits.manual_seed(seed)
+        """Seed each member's dropout by its seed, step and micro-batch, and use the precision of the settings."""
+        for seed, bits in zip(self.seeds, self.dropout_bits, strict=True):
+            seeds = np.random.SeedSequence([seed, self.state.step, leaf])
+            bits.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> 1))  # int64
         with autocast(self.config.train, self.ranks.device):
             yield
 
-    def _update(self, gradient: Tensor, norm: float, rate: float) -> None:
+    def _by_member(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat tensor of all parameters, one per member."""
+        return list(flat.view(len(self.network.members), -1))
+
+    def _update(self, gradient: Tensor, norms: list[float], rate: float) -> None:
+        """Clip the gradient of each member on its own, and take one step."""
         longest = self.config.train.clip_norm
-        scale = longest / norm if longest is not None and norm > longest else 1.0
-        torch.mul(gradient, scale, out=self.gradient)
+        for own, out, norm in zip(self._by_member(gradient), self._by_member(self.gradient), norms, strict=True):
+            scale = longest / norm if longest is not None and norm > longest else 1.0
+            torch.mul(own, scale, out=out)
         set_rate(self.optimiser, rate)
         self.optimiser.step()
         if self.average is not None and self.config.train.average:
@@ -249,10 +277,10 @@ class Training:
             now = [parameter.detach() for parameter in self.parameters.values()]
             get_ema_multi_avg_fn(decay)([self.average[name] for name in self.parameters], now, self.state.step)
 
-    def _end_epoch(self, reason: str | None) -> str | None:
+    def _end_with_validation(self, reason: str | None) -> str | None:
         """Validate, keep the best weights, decide whether to stop, and save. Returns why training is done, or None.
 
-        When time runs out, the checkpoint is of the middle of the epoch, so that a run with more time can continue.
+        When time runs out, the checkpoint is of before the validation, so that a run with more time can continue.
         """
         state, config = self.state, self.config.train
         if out_of_time := reason == OUT_OF_TIME:
@@ -262,7 +290,8 @@ class Training:
         to_beat = math.inf if state.best_loss is None else state.best_loss - config.min_gain
         is_best = valid_loss is not None and valid_loss < to_beat
         if is_best:
-            state.best_loss, state.epochs_without_gain, self.best = valid_loss, 0, self._copy(self.average)
+            state.best_loss, state.best_step, state.epochs_without_gain = valid_loss, state.step, 0
+            self.best = self._copy(self.average)
         else:
             state.epochs_without_gain += 1
         train_loss = state.epoch_loss / max(state.epoch_count, 1)
@@ -270,12 +299,13 @@ class Training:
         self._notify(
             Epoch(state.step, state.epoch, train_loss, valid_loss, by_level, is_best, state.trajectories, state.seconds)
         )
-        state.epoch, state.step_in_epoch = state.epoch + 1, 0
-        state.epoch_loss = state.epoch_count = 0.0
+        if state.step_in_epoch == self.plan.num_batches(state.epoch):
+            state.epoch, state.step_in_epoch = state.epoch + 1, 0
+        state.epoch_loss, state.epoch_count, state.validated_step = 0.0, 0.0, state.step
         if reason is None and state.epoch == config.max_epochs:
             reason = f"max_epochs ({state.epoch})"
         if reason is None and config.patience and state.epochs_without_gain >= config.patience:
-            reason = f"no improvement in {config.patience} epochs"
+            reason = f"no improvement in {config.patience} validations"
         if not out_of_time:
             state.finished = reason
             self._save()
@@ -378,11 +408,13 @@ class Training:
                 listener(record)
 
     def _stop_requests(self) -> Tensor:
-        """One row per rank with the signal that number it to stop; the first rank also watches the time."""
+        """One row per rank: the signal that told it to stop, and, from the first rank, the seconds of training."""
         rows = torch.zeros(self.ranks.num, 3, dtype=torch.float64)
         rows[self.ranks.rank, 0] = self.stop.signal
-        if self.ranks.is_first and not self.stop.signal and self._is_out_of_time():
-            rows[0, 0] = -1
+        if self.ranks.is_first:
+            rows[0, 1] = time.monotonic() - self.clock
+            if not self.stop.signal and self._is_out_of_time():
+                rows[0, 0] = -1
         return rows
 
     def _is_out_of_time(self) -> bool:
@@ -420,3 +452,8 @@ class Training:
             [place for windows in broken for place in places_of(windows, self.assemble.panel)],
             self.run.folder,
         )
+
+
+def _flat_gradient(loss: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    parts = zip(torch.autograd.grad(loss, parameters, allow_unused=True), parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if part is None else part).flatten() for part, p in parts])

@@ -8,6 +8,7 @@ from torch import Tensor
 from mqcast.data.batch import Batch
 from mqcast.data.inputs import Inputs
 from mqcast.errors import ConfigError
+from mqcast.nn.members import seeded_network
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, TrainConfig
 
@@ -42,7 +43,7 @@ def require_memory(config: ModelConfig, inputs: Inputs, horizon: int) -> None:
     if max(config.hidden_dim, config.static_dim, config.head_dim, config.context_dim) < WIDE:
         return
     with torch.device("meta"):  # sizes only
-        network = Network(config, inputs, horizon)
+        network = seeded_network(config, inputs, horizon, 0)
     number = sum(parameter.numel() for parameter in network.parameters())
     kept = COPIES * 4 * number
     if kept > _memory():

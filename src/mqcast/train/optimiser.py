@@ -6,11 +6,13 @@ import sys
 import torch
 
 from mqcast import process
-from mqcast.nn.networks import Network
+from mqcast.nn.members import AnyNetwork
 from mqcast.settings import TrainConfig
 
+FREE_TIME = 0.1  # the share of max_minutes before the clock can lower the learning rate
 
-def new_optimiser(network: Network, config: TrainConfig) -> torch.optim.Optimizer:
+
+def new_optimiser(network: AnyNetwork, config: TrainConfig) -> torch.optim.Optimizer:
     """AdamW; the queries and keys of attention have a lower learning rate than the other parameters."""
     _import_compiler()
     slow = {id(parameter) for parameter in network.alignment()}
@@ -38,11 +40,21 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group["share"]
 
 
-def learning_rate(config: TrainConfig, step: int, total_steps: int) -> float:
-    """The learning rate of a step; steps count from 0."""
+def learning_rate(config: TrainConfig, step: int, total_steps: int, seconds: float = 0.0) -> float:
+    """The learning rate of a step, after some seconds of training; steps count from 0."""
     rising = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
-    falling = 0.5 + 0.5 * math.cos(math.pi * min(step / total_steps, 1.0)) if config.schedule == "cosine" else 1.0
+    done = min(max(step / total_steps, _time_used(config, seconds)), 1.0)
+    falling = 0.5 + 0.5 * math.cos(math.pi * done) if config.schedule == "cosine" else 1.0
     return config.learning_rate * rising * falling
+
+
+def _time_used(config: TrainConfig, seconds: float) -> float:
+    """How much of the allowed time has passed, from 0 after its first tenth to 1 at its end.
+
+    A run with enough time for its steps is ahead of the clock, so its learning rates depend on the steps alone.
+    """
+    passed = 0.0 if config.max_minutes is None else seconds / (60 * config.max_minutes)
+    return (passed - FREE_TIME) / (1 - FREE_TIME)
 
 
 def autocast(config: TrainConfig, device: torch.device) -> torch.autocast:

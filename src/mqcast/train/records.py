@@ -50,7 +50,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch. `valid_quantile_loss` is 2·Σ loss / Σ |demand| in units of demand, by level, such as "P50"."""
+    """A validation, by default at the end of an epoch; `train_loss` is the mean since the one before.
+
+    `valid_quantile_loss` is 2·Σ loss / Σ |demand| in units of demand, by level, such as "P50".
+    """
 
     step: int
     epoch: int
@@ -74,7 +77,7 @@ Listener = Callable[[Record], None]
 
 
 class MetricsFile:
-    """`metrics.jsonl`: one line per epoch and per `log_every` steps; none is repeated when training resumes."""
+    """`metrics.jsonl`: one line per validation and per `log_every` steps; none is repeated when training resumes."""
 
     def __init__(self, path: Path, log_every: int, size: int = 0):
         self.path, self.log_every = path, log_every
@@ -114,8 +117,18 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         raise files.damaged(path.name, error) from None
 
 
+def kept_line(lines: list[dict[str, Any]], patience: int | None) -> dict[str, Any]:
+    """The validation of the weights that a run keeps: the best with early stopping, otherwise the last.
+
+    Its `step` is how long training took to find them.
+    """
+    epochs = [line for line in lines if line["record"] == "epoch"]
+    best = [line for line in epochs if line["is_best"]] if patience is not None else []
+    return (best or epochs)[-1]
+
+
 class LogLines:
-    """Messages, one line per epoch and one per tenth of the steps, to the logger `mqcast.train`."""
+    """Messages, one line per validation and one per tenth of the steps, to the logger `mqcast.train`."""
 
     def __init__(self) -> None:
         self.total, self.tenths = 0, 0
@@ -212,8 +225,8 @@ class MlflowTracker:
 
 
 def summary(record: Epoch) -> str:
-    """One line about an epoch."""
-    text = f"epoch {record.epoch + 1}: loss {record.train_loss:.4f}"
+    """One line about a validation."""
+    text = f"epoch {record.epoch + 1}, step {record.step:,}: loss {record.train_loss:.4f}"
     if record.valid_loss is not None:
         text += f", validation {record.valid_loss:.4f}"
         text += "".join(f", {level} {loss:.4f}" for level, loss in record.valid_quantile_loss.items())

@@ -29,7 +29,7 @@ from mqcast.settings.merge import Layer, Origin, assigned_values, merge
 from mqcast.train.distributed import Ranks, joined
 from mqcast.train.loop import train
 from mqcast.train.proposals import Proposal, grid, import_optuna, num_trials, proposals
-from mqcast.train.records import Epoch, Listener, Message, Record, read_metrics
+from mqcast.train.records import Epoch, Listener, Message, Record, kept_line, read_metrics
 from mqcast.train.signals import stop_requests
 from mqcast.train.spans import training_spans
 
@@ -158,8 +158,11 @@ def _run_trial(
     panel: Panel, config: RunConfig, folder: Path, proposal: Proposal, listeners: tuple[Listener, ...], ranks: Ranks
 ) -> Trial:
     def watch(record: Record) -> None:
-        loss = record.valid_loss if isinstance(record, Epoch) else None
-        if isinstance(record, Epoch) and loss is not None and proposal.is_hopeless(record.epoch, loss):
+        if not isinstance(record, Epoch) or record.valid_loss is None:
+            return
+        every = config.train.validate_every
+        number = record.epoch if every is None else record.step // every
+        if proposal.is_hopeless(number, record.valid_loss):
             raise _HopelessError
 
     state, error = "complete", None
@@ -174,17 +177,12 @@ def _run_trial(
         raise Interrupted(text, stopped.signal) from None
     lines = read_metrics(folder / "metrics.jsonl")
     epochs = [line for line in lines if line["record"] == "epoch"]
-    loss = _kept_loss(epochs, config) if state != "failed" else None
+    loss = kept_line(lines, config.train.patience)["valid_loss"] if state != "failed" else None
     if loss is not None and not math.isfinite(loss):
         state, loss, error = "failed", None, "the validation loss is not finite; use a lower learning_rate"
     seconds = lines[-1]["seconds"] if lines else 0.0
-    return Trial(folder.name, proposal.settings, state, loss, len(epochs), seconds, error)
-
-
-def _kept_loss(epochs: list[dict[str, Any]], config: RunConfig) -> float:
-    """The validation loss of the weights that a run keeps: the best with early stopping, otherwise the last."""
-    kept = [line for line in epochs if line["is_best"]] if config.train.patience is not None else epochs
-    return kept[-1]["valid_loss"]
+    num_epochs = epochs[-1]["epoch"] + 1 if epochs else 0
+    return Trial(folder.name, proposal.settings, state, loss, num_epochs, seconds, error)
 
 
 def _notify(listeners: tuple[Listener, ...], text: str) -> None:

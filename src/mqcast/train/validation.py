@@ -10,13 +10,14 @@ from mqcast.data.batch import Assembler, Batch
 from mqcast.data.windows import WindowPlan
 from mqcast.levels import percentile, pinball
 from mqcast.nn.loss import quantile_loss
-from mqcast.nn.networks import Network, evaluating
+from mqcast.nn.members import AnyNetwork
+from mqcast.nn.networks import evaluating
 from mqcast.train.distributed import Ranks
 
 
 @torch.no_grad()
 def validate(
-    network: Network,
+    network: AnyNetwork,
     weights: Mapping[str, Tensor],
     plan: WindowPlan,
     assemble: Assembler,
