@@ -103,12 +103,9 @@ def test_a_common_shock_of_each_date_is_no_evidence_of_miscalibration():
 def test_what_happens_at_one_lead_moves_that_lead_alone():
     sample = simulated(3, horizon=8)
     late = pl.col("horizon") >= 4
-    wide = [
-        pl.when(late).then(pl.col("q0.5") + (pl.col(q) - pl.col("q0.5")) / 2).otherwise(q) for q in ("q0.1", "q0.9")
-    ]
-    sample = Sample(
-        sample.forecasts.with_columns(w.alias(q) for w, q in zip(wide, ("q0.1", "q0.9"), strict=True)), sample.actuals
-    )
+    half = {q: pl.col("q0.5") + (pl.col(q) - pl.col("q0.5")) / 2 for q in ("q0.1", "q0.9")}
+    narrow = [pl.when(late).then(width).otherwise(q).alias(q) for q, width in half.items()]
+    sample = Sample(sample.forecasts.with_columns(narrow), sample.actuals)
     after = fit_calibrator(sample.forecasts, sample.actuals).apply(sample.forecasts)
     for of_lead in (after.filter(late), after.filter(~late)):
         assert np.abs(coverage(of_lead, sample) - LEVELS).max() < 0.025
