@@ -66,12 +66,16 @@ class Calibrator:
                 f"the calibrator was fitted to {', '.join(missing)}, which these forecasts do not have; fit it to "
                 "forecasts of the same levels"
             )
-        before = rows.at_levels(self.levels).quantiles
-        group = np.minimum(_groups(rows.lead), self.shift.shape[1] - 1)
-        moved = self._within_bounds(before, before + self.shift.T[group] * _spreads(before)[:, None])
         quantiles = rows.quantiles.copy()
-        quantiles[:, [rows.place_of(level) for level in self.levels]] = moved
+        places = [rows.place_of(level) for level in self.levels]
+        quantiles[:, places] = self.moved(quantiles[:, places], rows.lead)
         return with_quantiles(rows, np.sort(quantiles, axis=1))
+
+    def moved(self, quantiles: np.ndarray, lead: np.ndarray) -> np.ndarray:
+        """Rows of quantiles, with as many columns as there are levels, and the lead of each; sorted in each row."""
+        group = np.minimum(_groups(lead), self.shift.shape[1] - 1)
+        moved = self._within_bounds(quantiles, quantiles + self.shift.T[group] * _spreads(quantiles)[:, None])
+        return np.sort(moved, axis=1)
 
     def _within_bounds(self, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
         if not self.not_negative:
@@ -79,14 +83,7 @@ class Calibrator:
         return np.where(before == 0, 0.0, np.maximum(moved, np.minimum(before, 0.0)))
 
     def to_json(self) -> str:
-        facts = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "levels": self.levels,
-            "shift": self.shift.tolist(),
-            "not_negative": self.not_negative,
-            "num_dates": self.num_dates,
-        }
+        facts = {"format": FORMAT, "version": FORMAT_VERSION} | vars(self) | {"shift": self.shift.tolist()}
         return json.dumps(facts, indent=1)
 
     @classmethod
@@ -203,7 +200,7 @@ def _shift(rows: ForecastTable, score: np.ndarray, centre: np.ndarray, level: fl
         doubt = 1 + 1.5 * (1 + reach) / len(distinct)  # of an error that is estimated from so few
         chance = max(chance, CONSISTENT * doubt * max(of_median, error_of_mean(covered, cluster, reach)))
     off = abs(float(covered.mean()) - level)
-    return best * max(0.0, 1 - (chance / off) ** 2) if off > 0 else 0.0
+    return best * (1 - (chance / off) ** 2) if off > chance else 0.0
 
 
 def _without_losses(calibrator: Calibrator, rows: ForecastTable, actual: np.ndarray) -> Calibrator:

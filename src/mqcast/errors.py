@@ -31,7 +31,7 @@
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
-failed), and
+failed), `NotCalibratedWarning` (too few dates to calibrate with), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
 
 No message is longer than LONGEST, whatever ids, columns and paths it quotes, and none has a line break, a control
@@ -269,3 +269,7 @@ class ForecastLimitedWarning(MqcastWarning):
 
 class MemberLeftOutWarning(MqcastWarning):
     """A member of a blend that could not be fitted or forecast; the others go on without it."""
+
+
+class NotCalibratedWarning(MqcastWarning):
+    """There are too few dates to calibrate with; quantiles are published as the model gives them."""

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 from rich.table import Table
 
@@ -34,7 +35,7 @@ from mqcast.errors import ArtifactError, ConfigError
 from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
-from mqcast.models.protocol import HasSettings
+from mqcast.models.protocol import HasLeaderboard, HasSettings
 from mqcast.settings import SearchConfig
 from mqcast.settings.merge import Merged, tables_of
 
@@ -94,8 +95,22 @@ def fit_command(
             epochs = [line for line in read_metrics(run / METRICS) if line["record"] == "epoch"]
             kept = [line for line in epochs if line["is_best"]] if settings and settings.config.train.patience else []
             facts |= (kept or epochs)[-1]
+        if isinstance(fitted, HasLeaderboard):
+            facts["leaderboard"] = fitted.leaderboard.to_dicts()
+            if not as_json:
+                console.print(_leaderboard(fitted.leaderboard))
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
         tell(as_json, facts, f"{steps}the run is in {run}")
+
+
+def _leaderboard(members: pl.DataFrame) -> Table:
+    """The members of a blend, best first."""
+    table = Table(title="Members, by loss relative to seasonal naive on held-out dates", title_justify="left")
+    for heading in members.columns:
+        table.add_column(heading, overflow="fold")
+    for row in members.iter_rows():
+        table.add_row(*("" if value is None else value if isinstance(value, str) else f"{value:.3f}" for value in row))
+    return table
 
 
 def _explain(name: str, settings: Merged | None, as_json: bool) -> None:

@@ -69,14 +69,14 @@ class Blend:
         blended = np.sort(total / weights, axis=1)
         return rows.with_columns(pl.Series(name, blended[:, i]) for i, name in enumerate(columns))
 
-    def facts(self) -> dict[str, Any]:
-        """All that `from_facts` needs, for JSON."""
-        tables = {"levels": self.levels, "members": self.members, "weight": self.weight.tolist()}
-        return {"format": FORMAT, "version": FORMAT_VERSION} | tables
+    def to_json(self) -> str:
+        facts = {"format": FORMAT, "version": FORMAT_VERSION} | vars(self) | {"weight": self.weight.tolist()}
+        return json.dumps(facts, indent=1)
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> "Blend":
+    def from_json(cls, text: str | bytes) -> "Blend":
         try:
+            facts: dict[str, Any] = json.loads(text)
             if (facts["format"], facts["version"]) != (FORMAT, FORMAT_VERSION):
                 raise ValueError(f"format {facts['format']} {facts['version']}")
             weight = np.array(facts["weight"], float)
@@ -86,17 +86,6 @@ class Blend:
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactError(f"this is no blend ({error}); fit it again") from None
         return blend
-
-    def to_json(self) -> str:
-        return json.dumps(self.facts(), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Blend":
-        try:
-            facts = json.loads(text)
-        except ValueError as error:
-            raise ArtifactError(f"this is no blend ({error}); fit it again") from None
-        return cls.from_facts(facts)
 
 
 @dataclass(frozen=True, eq=False)
