@@ -223,7 +223,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         """The members of a fitted blend: loss on held-out dates relative to seasonal naive, weight and minutes."""
         self._fitted()
         if not isinstance(self.fitted_, HasLeaderboard):
-            raise ConfigError(f"{self._fitted_as_[0]} has no members to compare; fit auto, or backtest several models")
+            raise ConfigError(f"{self._fitted_as_[0]} has no members to compare; fit the model auto")
         return self.frame_types_.to_native(self.fitted_.leaderboard)
 
     # -- forecasts -----------------------------------------------------------------------------------------------------

@@ -105,11 +105,12 @@ def fit_command(
 
 def _leaderboard(members: pl.DataFrame) -> Table:
     """The members of a blend, best first."""
-    table = Table(title="Members, by loss relative to seasonal naive on held-out dates", title_justify="left")
-    for heading in members.columns:
-        table.add_column(heading, overflow="fold")
-    for row in members.iter_rows():
-        table.add_row(*("" if value is None else value if isinstance(value, str) else f"{value:.3f}" for value in row))
+    table = Table(title="Loss on held-out dates, relative to seasonal naive", title_justify="left")
+    columns = ("member", "loss", "weight", "minutes", "note")
+    for heading in columns:
+        table.add_column(heading, no_wrap=heading != "note")
+    for row in members.select(columns).iter_rows():
+        table.add_row(*("" if value is None else value if isinstance(value, str) else f"{value:.2f}" for value in row))
     return table
 
 

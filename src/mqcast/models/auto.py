@@ -40,7 +40,10 @@ from mqcast.models.stages import (
 
 BLEND = "blend.json"
 BASELINE, YARDSTICK, PUBLISHED = "seasonal-naive", "(yardstick)", "(calibrated blend)"
-FAR_WORSE = 1.3  # than seasonal naive: a member with such a loss is left out
+FAR_BEHIND_NAIVE, FAR_BEHIND_BEST = (
+    1.3,
+    1.5,
+)  # times the loss of seasonal naive or of the best: such members are left out
 LEAST_SHARE = 0.5  # of the rows that seasonal naive forecasts
 Found = TypeVar("Found")
 
@@ -171,12 +174,15 @@ class _Fit:
         return _facts(blend, calibrator) | facts
 
     def _good_enough(self, losses: Mapping[str, list[float]]) -> list[str]:
-        """The members that are not far worse than seasonal naive; at least the best."""
+        """The members that are not far behind seasonal naive or the best of them."""
         means = {name: _mean(of_levels) for name, of_levels in losses.items()}
-        kept = [name for name, mean in means.items() if mean <= FAR_WORSE] or [min(means, key=lambda name: means[name])]
-        for name in means.keys() - set(kept):
-            self.left_out[name] = f"its loss is {means[name]:.2f} times that of seasonal naive"
-        return kept
+        best = min(means.values())
+        for name, mean in means.items():
+            if mean > FAR_BEHIND_NAIVE and mean > best:
+                self.left_out[name] = f"its loss is {mean:.2f} times that of seasonal naive"
+            elif mean > FAR_BEHIND_BEST * best:
+                self.left_out[name] = f"its loss is {mean / best:.2f} times that of the best"
+        return [name for name in means if name not in self.left_out]
 
     def _rows(self, losses: Mapping[str, list[float]], blend: Blend) -> Iterator[dict[str, Any]]:
         """The leaderboard: what is published, then the members, best first."""

@@ -21,7 +21,7 @@ from mqcast.models.protocol import FittedModel, TrainOptions
 LARGEST_SHARE = 4  # at most one in so many steps of history
 MOST_HORIZONS, FEWEST_STEPS = 3, 26  # at most so many horizons, or so many steps if that is more
 LEAST_BEFORE = 3  # steps before the held-out ones, in addition to a horizon
-MOST_ROWS = 2_000_000  # of the forecasts of one model; for more, fewer series are forecast
+MOST_ROWS = 500_000  # of the forecasts of one model; for more, fewer series are forecast
 
 
 @dataclass(frozen=True)
