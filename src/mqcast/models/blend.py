@@ -1,7 +1,7 @@
 """A weighted mean of the quantiles of several models, with weights that had the lowest loss on earlier forecasts.
 
-Each level has weights of its own. They start from equal weights and leave them as far as the dates are evidence, and
-neighbouring levels share what they tell. A loss counts half in multiples of what is usual for its series, so that all
+Each level has weights of its own. They start from weights that are equal, or after many dates those of the losses, and
+leave them as far as the dates are evidence. Neighbouring levels share what they tell. A loss counts half in multiples of what is usual for its series, so that all
 series are heard, and half in units of demand, so that the large ones are.
 """
 
@@ -24,7 +24,11 @@ from mqcast.levels import level_of, pinball, quantile_column
 FORMAT, FORMAT_VERSION = "mqcast-blend", 1
 MOST_ROWS = 50_000  # of more, a sample is used
 STEPS = 300
-PRIOR = 1.0  # how many independent dates equal weights are worth
+PRIOR = 1.0  # as many independent dates is the prior worth
+SHARPNESS, HALF_SHARP = (
+    4.0,
+    8.0,
+)  # after many dates the prior goes with 1 / loss⁴, after 8 with 1 / loss², before with 1
 LEAST_WEIGHT = 0.03  # of a member, averaged over levels
 SMALLEST_SCALE = 0.01  # of a series, as a share of its mean demand and of the median scale
 SMOOTHNESS = 2.0  # of neighbouring levels, as a multiple of the pull towards equal weights
@@ -162,13 +166,13 @@ def _best_weights(found: Judged) -> np.ndarray:
     usual = found.losses().mean(axis=0)[:, None]
     if num == 1 or not usual.all():
         return equal
-    pull = PRIOR / found.num_dates
+    pull, prior = PRIOR / found.num_dates, _prior((found.losses() / usual.T).mean(axis=1), found.num_dates)
     weight, total, sizes, late = equal, np.zeros_like(equal), np.zeros((num_levels, 1)), np.zeros_like(equal)
     for step in range(STEPS):
         blended = (values @ weight[:, :, None])[:, :, 0]
         slope = found.row_weight * ((found.actual < blended) - levels)
         gradient = (slope[:, None, :] @ values)[:, 0] / (len(found.actual) * usual)
-        gradient += pull * (np.log(np.maximum(num * weight, 1e-9)) + SMOOTHNESS * _from_neighbours(weight))
+        gradient += pull * (np.log(np.maximum(weight / prior, 1e-9)) + SMOOTHNESS * _from_neighbours(weight))
         gradient -= gradient.mean(axis=1, keepdims=True)
         total += gradient
         sizes += np.abs(gradient).max(axis=1, keepdims=True) ** 2
@@ -177,6 +181,12 @@ def _best_weights(found: Judged) -> np.ndarray:
         weight /= weight.sum(axis=1, keepdims=True)
         late += weight if step >= STEPS // 2 else 0.0
     return late / late.sum(axis=1, keepdims=True)
+
+
+def _prior(losses: np.ndarray, num_dates: float) -> np.ndarray:
+    """Equal weights after few dates; after many, a member with a larger loss has less."""
+    weight = np.maximum(losses, 1e-9) ** (-SHARPNESS * num_dates / (num_dates + HALF_SHARP))
+    return weight / weight.sum()
 
 
 def _from_neighbours(weight: np.ndarray) -> np.ndarray:
