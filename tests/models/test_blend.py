@@ -1,5 +1,7 @@
 """Weights of members: the better one counts more, alike ones count alike, and few dates say little."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -74,11 +76,17 @@ def test_weights_are_near_the_best_there_are():
 
 
 def test_few_dates_leave_weights_near_equal():
-    noises = {"one": 1.0, "two": 1.6}
-    few, many = (
-        fit_blend(judged(*simulated(noises, num_cutoffs=n, horizon=1, num_items=40))).weights["one"] for n in (3, 60)
-    )
-    assert 0.5 < few < many - 0.02
+    found = judged(*simulated({"one": 1.0, "two": 1.6}))
+    few, some, many = (fit_blend(replace(found, num_dates=n)).weights["one"] for n in (0.2, 2.0, 1000.0))
+    assert 0.5 < few < 0.56
+    assert few + 0.05 < some < many - 0.01
+
+
+def test_dates_that_go_together_are_fewer():
+    frames, actuals = simulated({"one": 1.0}, num_cutoffs=80)
+    apart = judged(frames, actuals).num_dates
+    wave = actuals.with_columns(y=pl.col("y") * (1 + 0.9 * np.sin(np.arange(84) / 8)[np.arange(actuals.height) % 84]))
+    assert judged(frames, wave).num_dates < 0.5 * apart
 
 
 def test_a_member_with_hardly_any_weight_is_left_out():

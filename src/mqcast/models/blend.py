@@ -1,8 +1,9 @@
 """A weighted mean of the quantiles of several models, with weights that had the lowest loss on earlier forecasts.
 
-Each level has weights of its own. They start from weights that are equal, or after many dates those of the losses, and
-leave them as far as the dates are evidence. Neighbouring levels share what they tell. A loss counts half in multiples of what is usual for its series, so that all
-series are heard, and half in units of demand, so that the large ones are.
+Each level has weights of its own. They start from weights that are equal or, after many dates, fall with the loss of a
+member, and leave them as far as the dates are evidence. Neighbouring levels share what they tell. A loss counts half in
+multiples of what is usual for its series, so that all series are heard, and half in units of demand, so that the large
+ones are.
 """
 
 import json
