@@ -1,3 +1,4 @@
+# pyright: strict
 """Recalibrated quantiles: each level is moved by what the errors of earlier forecasts say, as far as they are evidence.
 
 The error of a quantile is counted in spreads of its own forecast, so that large and small series share what they tell.
@@ -74,10 +75,11 @@ class Calibrator:
     def moved(self, quantiles: np.ndarray, lead: np.ndarray) -> np.ndarray:
         """Rows of quantiles, with as many columns as there are levels, and the lead of each; sorted in each row."""
         group = np.minimum(_groups(lead), self.shift.shape[1] - 1)
-        moved = self._within_bounds(quantiles, quantiles + self.shift.T[group] * _spreads(quantiles)[:, None])
+        moved = self.within_bounds(quantiles, quantiles + self.shift.T[group] * _spreads(quantiles)[:, None])
         return np.sort(moved, axis=1)
 
-    def _within_bounds(self, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    def within_bounds(self, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
+        """Moved quantiles on the side of 0 that they came from, if demand is not negative."""
         if not self.not_negative:
             return moved
         return np.where(before == 0, 0.0, np.maximum(moved, np.minimum(before, 0.0)))
@@ -209,7 +211,7 @@ def _without_losses(calibrator: Calibrator, rows: ForecastTable, actual: np.ndar
     shift = calibrator.shift.copy()
     for i, level in enumerate(rows.levels):
         before = rows.quantiles[:, i]
-        moved = calibrator._within_bounds(before, before + shift[i][group] * spread)
+        moved = calibrator.within_bounds(before, before + shift[i][group] * spread)
         if pinball(actual, moved, level).sum() > pinball(actual, before, level).sum():
             shift[i] = 0.0
     return Calibrator(calibrator.levels, shift, calibrator.not_negative, calibrator.num_dates)

@@ -448,8 +448,10 @@ def test_a_table_may_be_pandas_or_a_file(table, tmp_path: Path):
             assert_frame_equal(fitted(name).predict(), fitted("planner").predict(), check_exact=True)
         finally:
             models.unregister(name)
-    with pytest.raises(ConfigError, match="no table of forecasts"):
-        models.register_frame("three", 3)
+    (tmp_path / "bad.parquet").write_text("nothing")
+    for bad in (3, tmp_path / "none.parquet", tmp_path / "bad.parquet"):
+        with pytest.raises(ConfigError, match="no table of forecasts"):
+            models.register_frame("three", bad)
 
 
 def test_a_cutoff_that_a_table_does_not_have_is_told(table):

@@ -1,3 +1,4 @@
+# pyright: strict
 """A weighted mean of the quantiles of several models, with weights that had the lowest loss on earlier forecasts.
 
 Each level has weights of its own. They start from weights that are equal or, after many dates, fall with the loss of a

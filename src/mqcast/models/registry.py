@@ -82,13 +82,12 @@ def register_frame(name: str, frame: Any) -> None:
 
     Forecasts are looked up by cutoff. One that the table does not have is an error.
     """
-    if isinstance(frame, str | Path):
-        table = pl.read_parquet(frame)
-    else:
-        try:
-            table = pl.DataFrame(nw.from_native(frame, eager_only=True).to_arrow())
-        except TypeError:
-            raise ConfigError(f"{quoted(frame)} is no table of forecasts; give a frame or a Parquet file") from None
+    try:
+        is_path = isinstance(frame, str | Path)
+        table = pl.read_parquet(frame) if is_path else pl.DataFrame(nw.from_native(frame, eager_only=True).to_arrow())
+    except (TypeError, OSError, pl.exceptions.PolarsError) as error:
+        text = f"{quoted(frame)} is no table of forecasts ({error}); give a frame or a Parquet file"
+        raise ConfigError(text) from None
     register(name)(GivenForecasts(name, table))
 
 

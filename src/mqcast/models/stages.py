@@ -1,3 +1,4 @@
+# pyright: strict
 """Fits of several models in one folder, stage by stage, so that an interrupted one goes on after the last finished one.
 
 auto.json        what was asked for
@@ -9,7 +10,7 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -177,7 +178,7 @@ def refuse_start(options: TrainOptions) -> None:
 
 
 @contextmanager
-def workplace(options: TrainOptions) -> Iterator[Path]:
+def workplace(options: TrainOptions) -> Generator[Path]:
     """The folder of the options, for one process at a time, or a temporary one that is removed if the fit fails."""
     if options.folder is not None:
         with claimed(options.folder, "training in", make_parents=True):
@@ -195,7 +196,7 @@ def workplace(options: TrainOptions) -> Iterator[Path]:
 
 
 @contextmanager
-def listening(options: TrainOptions) -> Iterator[tuple[Any, ...]]:
+def listening(options: TrainOptions) -> Generator[tuple[Any, ...]]:
     """The listeners of the options, or one bar or log for all members."""
     with process.importing():
         from mqcast.train.records import progress
