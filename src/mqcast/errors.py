@@ -16,7 +16,8 @@
     │   ├── AllMissingError          a series without one observed target
     │   ├── KnownValuesError         a value that must be known ahead is not
     │   ├── StaticValuesError
-    │   └── EventTableError
+    │   ├── EventTableError
+    │   └── TooFewRevisionsError     too few dates or cutoffs to calibrate with
     ├── ConfigError              a setting is impossible
     ├── NotFittedError           a forecaster that has not been fitted is asked to forecast
     ├── ArtifactError            a folder on disk is not what it should be
@@ -29,7 +30,8 @@
     Interrupted                  a KeyboardInterrupt: training was asked to stop by a signal; it is saved
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
-`ForecastLimitedWarning` (forecasts beyond what the past can justify), and
+`ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
+failed), `NotCalibratedWarning` (too few dates to calibrate with), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
 
 No message is longer than LONGEST, whatever ids, columns and paths it quotes, and none has a line break, a control
@@ -184,6 +186,10 @@ class EventTableError(DataError):
     """The event table is doubled, contradicts itself or ends too early."""
 
 
+class TooFewRevisionsError(DataError):
+    """There are too few target dates or cutoffs to calibrate with."""
+
+
 class ConfigError(MqcastError, ValueError):
     """A setting is impossible."""
 
@@ -259,3 +265,11 @@ class ImplausibleForecastWarning(MqcastWarning):
 
 class ForecastLimitedWarning(MqcastWarning):
     """Forecasts beyond what the past can justify; they are published at the limit."""
+
+
+class MemberLeftOutWarning(MqcastWarning):
+    """A member of a blend that could not be fitted or forecast; the others go on without it."""
+
+
+class NotCalibratedWarning(MqcastWarning):
+    """There are too few dates to calibrate with; quantiles are published as the model gives them."""

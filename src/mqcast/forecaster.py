@@ -27,7 +27,7 @@ from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
 from mqcast.levels import quantile_column
-from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, TrainOptions
+from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, HasLeaderboard, TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
@@ -54,9 +54,9 @@ class Backtest:
 
 
 class Forecaster(Generic[IntoDataFrameT]):
-    """Quantile forecasts of many series by MQTransformer, its ablations, its baselines, or a seasonal naive forecast.
+    """Quantile forecasts of many series by MQTransformer, its ablations, its baselines, or a blend of several models.
 
-    model       one of `mqcast.models.names()`, or the mean of several models: "mean_of(mqt, 3)"
+    model       one of `mqcast.models.names()`, or several of them: "mean_of(mqt, 3)", "auto(mqt, seasonal-naive)"
     horizon     steps ahead
     quantiles   levels in increasing order
     schema      the roles of the columns: a Schema or a dictionary of its arguments; default: unique_id, ds and y only
@@ -221,6 +221,14 @@ class Forecaster(Generic[IntoDataFrameT]):
                 raise ConfigError("the origins of settings are not saved; config_ has the loaded values")
             raise ConfigError(f"{self._fitted_as_[0]} has no settings of its own")
         return self.frame_types_.to_native(merged.table())
+
+    @property
+    def leaderboard_(self) -> IntoDataFrameT:
+        """The members of a fitted blend: loss on held-out dates relative to seasonal naive, weight and minutes."""
+        self._fitted()
+        if not isinstance(self.fitted_, HasLeaderboard):
+            raise ConfigError(f"{self._fitted_as_[0]} has no members to compare; fit the model auto")
+        return self.frame_types_.to_native(self.fitted_.leaderboard)
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 

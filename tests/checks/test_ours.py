@@ -53,7 +53,10 @@ def fitted(model: str, has_roles: bool = True) -> Forecaster:
         (NAIVE, False),
         *(
             pytest.param(model, has_roles, marks=pytest.mark.slow)
-            for model, has_roles in (("mqt-nods", False), ("mqt-all", True), ("mqcnn", True), ("mqrnn", False))
+            for model, has_roles in (
+                *(("mqt-nods", False), ("mqt-all", True), ("mqcnn", True), ("mqrnn", False)),
+                *((f"auto(mqcnn, {NAIVE})", True), ("calibrated(mqcnn)", False)),
+            )
         ),
     ],
 )

@@ -71,7 +71,7 @@ Processes = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="TOML file with the tables \\[window], \\[model], \\[train] …")]
 Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon from the settings.")]
-MODELS = f"{', '.join(names())}, or a mean such as mean_of(mqt, 3)."
+MODELS = f"{', '.join(names())}, or several of them: mean_of(mqt, 3), auto(mqt, seasonal-naive), calibrated(mqt)."
 Model = Annotated[str | None, typer.Option(help=f"{MODELS} Left out: {DEFAULT}.")]
 Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 from rich.table import Table
 
@@ -34,7 +35,7 @@ from mqcast.errors import ArtifactError, ConfigError
 from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
-from mqcast.models.protocol import HasSettings
+from mqcast.models.protocol import HasLeaderboard, HasSettings
 from mqcast.settings import MOST_MEMBERS, SearchConfig
 from mqcast.settings.merge import Merged, tables_of
 
@@ -101,9 +102,21 @@ def fit_command(
         write_model(fitted, name, options, run)
         facts: dict[str, Any] = {"run": str(run)}
         if (run / METRICS).exists():
-            facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
+from mqcast.models.protocol import HasLeaderboard, HasSettings
+from mqcast.settings import MOST_MEMBERS, SearchConfig
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
         tell(as_json, facts, f"{steps}the run is in {run}")
+
+
+def _leaderboard(members: pl.DataFrame) -> Table:
+    """The members of a blend, best first."""
+    table = Table(title="Loss on held-out dates, relative to seasonal naive", title_justify="left")
+    columns = ("member", "loss", "weight", "minutes", "note")
+    for heading in columns:
+        table.add_column(heading, no_wrap=heading != "note")
+    for row in members.select(columns).iter_rows():
+        table.add_row(*("" if value is None else value if isinstance(value, str) else f"{value:.2f}" for value in row))
+    return table
 
 
 def _explain(name: str, settings: Merged | None, as_json: bool) -> None:

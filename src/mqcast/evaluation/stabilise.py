@@ -47,7 +47,7 @@ def ensemble(
     for back in range(1, over):
         later = np.flatnonzero(since >= back)
         total[later] += rows.quantiles[later - back]
-    return _with_quantiles(rows, total / count[:, None])
+    return with_quantiles(rows, total / count[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class MartingaleFilter:
         filtered = rows.quantiles.copy()
         for lead, now, before in _revisions(rows):
             filtered[now] = filtered[before] + self.gain[:, lead - 1] * (rows.quantiles[now] - filtered[before])
-        return _with_quantiles(rows, np.sort(filtered, axis=1))
+        return with_quantiles(rows, np.sort(filtered, axis=1))
 
 
 def trade_off(
@@ -190,7 +190,7 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
     return best if loss(best) < loss(1.0) else 1.0
 
 
-def _with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
+def with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
     """The caller's frame with new quantiles and everything else unchanged."""
     is_path = isinstance(rows.frame, str | Path)
     frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)

@@ -3,7 +3,7 @@
 
 from mqcast.models.outside import forecast_each
 from mqcast.models.protocol import FittedModel, Model, TrainOptions
-from mqcast.models.registry import BASELINE, DEFAULT, get, names, register, unregister
+from mqcast.models.registry import BASELINE, DEFAULT, get, names, register, register_frame, unregister
 
 __all__ = [
     "BASELINE",
@@ -15,5 +15,6 @@ __all__ = [
     "get",
     "names",
     "register",
+    "register_frame",
     "unregister",
 ]

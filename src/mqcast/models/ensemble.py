@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from mqcast.artifact import Manifest, entry_of
+from mqcast.artifact import MANIFEST, Manifest, entry_of
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
@@ -29,13 +29,17 @@ class FittedMean:
         """The files of each member in a folder of its own, with a manifest."""
         files: dict[str, bytes] = {}
         for number, member in enumerate(self.members):
-            if not isinstance(member, CanSave):
-                raise ConfigError(f"member {number + 1} of the mean cannot be saved; give its class files() and load()")
-            own = member.files()
-            manifest = Manifest({name: entry_of(content) for name, content in own.items()}, {})
-            files |= {f"{_folder(number)}/{name}": content for name, content in own.items()}
-            files[f"{_folder(number)}/manifest.json"] = manifest.packed()
+            files |= files_of(member, folder_of(number))
         return files
+
+
+def files_of(member: FittedModel, folder: str) -> dict[str, bytes]:
+    """The files of a member in a folder of its own, with a manifest."""
+    if not isinstance(member, CanSave):
+        raise ConfigError(f"{folder} cannot be saved; give the class of this member files() and load()")
+    own = member.files()
+    manifest = Manifest({name: entry_of(content) for name, content in own.items()}, {})
+    return {f"{folder}/{name}": content for name, content in (own | {MANIFEST: manifest.packed()}).items()}
 
 
 class MeanOf:
@@ -61,7 +65,7 @@ class MeanOf:
         for number, member in enumerate(self.members):
             if not isinstance(member, CanLoad):
                 raise ConfigError(f"member {number + 1} of the mean cannot be loaded; give its class load()")
-            loaded.append(member.load(folder / _folder(number), self._options(options, number)))
+            loaded.append(member.load(folder / folder_of(number), self._options(options, number)))
         return FittedMean(tuple(loaded), options.quantiles)
 
     def _options(self, options: TrainOptions, number: int) -> TrainOptions:
@@ -69,11 +73,11 @@ class MeanOf:
             options,
             seed=options.seed + SEEDS_APART * number,
             max_minutes=None if options.max_minutes is None else options.max_minutes / len(self.members),
-            folder=None if options.folder is None else options.folder / _folder(number),
+            folder=None if options.folder is None else options.folder / folder_of(number),
         )
 
 
-def _folder(number: int) -> str:
+def folder_of(number: int) -> str:
     return f"member-{number + 1}"
 
 

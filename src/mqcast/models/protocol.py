@@ -86,6 +86,14 @@ class CanDescribe(FittedModel, Protocol):
 
 
 @runtime_checkable
+class HasLeaderboard(FittedModel, Protocol):
+    @property
+    def leaderboard(self) -> pl.DataFrame:
+        """Its members, with how good each was on dates that it had not seen, and its weight."""
+        ...
+
+
+@runtime_checkable
 class HasContext(FittedModel, Protocol):
     @property
     def context(self) -> int | None:

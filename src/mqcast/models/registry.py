@@ -1,13 +1,21 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""Models by name: the networks of the family, seasonal naive, means of several models, and registered classes."""
+"""Models by name: the networks of the family, seasonal naive, combinations of models, and registered ones."""
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import narwhals as nw
+import polars as pl
+
 from mqcast.errors import ConfigError, quoted
+from mqcast.models.auto import Auto
+from mqcast.models.calibrated import CalibratedModel
 from mqcast.models.ensemble import MeanOf
+from mqcast.models.given import GivenForecasts
 from mqcast.models.networks import NetworkModel
 from mqcast.models.outside import OutsideModel
 from mqcast.models.protocol import Model
@@ -16,15 +24,22 @@ from mqcast.settings import FAMILY, nearest
 
 BASELINE = "seasonal-naive"  # part of every report
 DEFAULT = "mqt"
+AUTO = "auto"
+AUTO_MEMBERS = ("mqt", "mqcnn", "lightgbm", BASELINE)
 MOST_MEMBERS = 100
-_OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive}
-_COMBINED: dict[str, Callable[[list[Model]], Model]] = {"mean_of": MeanOf}
+Members = list[tuple[str, Model]]
+_OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive, AUTO: lambda: _combined(AUTO, AUTO, _auto_members())}
+_COMBINED: dict[str, tuple[Callable[[Members], Model], int, int]] = {  # the fewest and the most members
+    "mean_of": (lambda members: MeanOf([model for _, model in members]), 2, MOST_MEMBERS),
+    AUTO: (lambda members: Auto(_numbered(members)), 1, MOST_MEMBERS),
+    "calibrated": (lambda members: CalibratedModel(*members[0]), 1, 1),
+}
 _OUTSIDE: dict[str, Callable[[], Any]] = {}
 _CALL = re.compile(r"(\w+)\((.*)\)")
 
 
 def names() -> tuple[str, ...]:
-    """All names that `get` knows, apart from means such as `mean_of(mqt, 3)` and `mean_of(mqt, mqcnn)`."""
+    """All names that `get` knows, apart from combinations such as `mean_of(mqt, 3)` and `auto(mqt, mqcnn)`."""
     return (*FAMILY, *_OWN, *_OUTSIDE)
 
 
@@ -62,9 +77,37 @@ def register(name: str) -> Callable[[Any], Any]:
     return add
 
 
+def register_frame(name: str, frame: Any) -> None:
+    """Register a table of forecasts as a model: id, cutoff, date, horizon and quantiles, or a Parquet file of it.
+
+    Forecasts are looked up by cutoff. One that the table does not have is an error.
+    """
+    try:
+        is_path = isinstance(frame, str | Path)
+        table = pl.read_parquet(frame) if is_path else pl.DataFrame(nw.from_native(frame, eager_only=True).to_arrow())
+    except (TypeError, OSError, pl.exceptions.PolarsError) as error:
+        text = f"{quoted(frame)} is no table of forecasts ({error}); give a frame or a Parquet file"
+        raise ConfigError(text) from None
+    register(name)(GivenForecasts(name, table))
+
+
 def unregister(name: str) -> None:
     """Forget a model that was registered."""
     _OUTSIDE.pop(name, None)
+
+
+def _auto_members() -> list[str]:
+    """The default members of auto, without those whose package is not installed."""
+    return [name for name in AUTO_MEMBERS if name in names() and (name != "lightgbm" or find_spec(name) is not None)]
+
+
+def _numbered(members: Members) -> dict[str, Model]:
+    """Members by name; the second of a name is `mqt 2`."""
+    found: dict[str, Model] = {}
+    for i, (name, model) in enumerate(members):
+        number = sum(other == name for other, _ in members[: i + 1])
+        found[name if number == 1 else f"{name} {number}"] = model
+    return found
 
 
 def _combined(name: str, how: str, members: list[str]) -> Model:
@@ -79,9 +122,13 @@ def _combined(name: str, how: str, members: list[str]) -> Model:
             listed += [before] * (int(part) - 1)
         elif part:
             listed.append(part)
-    if not 2 <= len(listed) <= MOST_MEMBERS:
-        raise ConfigError(f"{name} has {len(listed)} members; name from 2 to {MOST_MEMBERS}, such as {how}(mqt, 3)")
-    return _COMBINED[how]([get(member) for member in listed])
+    combine, fewest, most = _COMBINED[how]
+    if not fewest <= len(listed) <= most:
+        wanted = f"from {fewest} to {most}, such as {how}(mqt, 3)" if most > 1 else f"one, such as {how}(mqt)"
+        raise ConfigError(f"{name} has {len(listed)} members; name {wanted}")
+    if nested := [part for part in listed if part == AUTO]:
+        raise ConfigError(f"{name} has a member {nested[0]}, which has members of its own; name those instead")
+    return combine([(member, get(member)) for member in listed])
 
 
 def _unknown(name: Any) -> ConfigError:

@@ -1,0 +1,90 @@
+# pyright: strict
+"""A single model with recalibrated quantiles: it is fitted before the last dates to calibrate it, and on all dates."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mqcast import process
+from mqcast.artifact import ArtifactFolder
+from mqcast.calibration import Calibrator, fit_calibrator
+from mqcast.data.panel import Panel
+from mqcast.errors import NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.levels import quantile_column
+from mqcast.models.ensemble import files_of, folder_of
+from mqcast.models.holdout import Holdout, hold_out
+from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
+from mqcast.models.stages import (
+    REMEDY,
+    Stages,
+    listening,
+    load_member,
+    refuse_start,
+    with_own_arguments,
+    workplace,
+)
+
+FILE, FOLDER = "calibrator.json", folder_of(0)
+
+
+def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFrame:
+    """A frame of forecasts as models make them, recalibrated; without a calibrator, as it is."""
+    if calibrator is None:
+        return frame
+    columns = [quantile_column(level) for level in calibrator.levels]
+    values = calibrator.moved(frame.select(columns).to_numpy().astype(float), frame["horizon"].to_numpy())
+    return frame.with_columns(pl.Series(name, values[:, i]) for i, name in enumerate(columns))
+
+
+def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
+    """The calibrator of forecasts of the held-out dates; None, with a warning, if these are too few."""
+    try:
+        return fit_calibrator(frame, holdout.actuals, options.quantiles, schema=holdout.panel.schema)
+    except TooFewRevisionsError as error:
+        warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class FittedCalibrated:
+    member: FittedModel
+    calibrator: Calibrator | None
+
+    def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
+        return calibrated(self.member.forecast(panel, first, last), self.calibrator)
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the model in a folder of its own, and the calibrator, if there is one."""
+        own = {} if self.calibrator is None else {FILE: self.calibrator.to_json().encode()}
+        return files_of(self.member, FOLDER) | own
+
+
+class CalibratedModel:
+    """A model by its name, recalibrated."""
+
+    def __init__(self, name: str, model: Model):
+        self.name, self.members = name, {name: model}
+
+    def check(self, options: TrainOptions) -> None:
+        if isinstance(model := self.members[self.name], ChecksOptions):
+            model.check(options)
+
+    def fit(self, panel: Panel, options: TrainOptions) -> FittedCalibrated:
+        refuse_start(options)
+        with workplace(options) as folder, listening(options) as listeners:
+            own = with_own_arguments(replace(options, folder=folder, listeners=listeners))
+            stages = Stages(self.members, panel, own, folder)
+            stages.begin()
+            holdout = hold_out(panel, own)
+            calibrator = calibrator_of(stages.revisions(self.name, holdout, 1), holdout, own)
+            fitted = FittedCalibrated(stages.final(self.name, 1), calibrator)
+        if options.folder is None:
+            process.keep_as_long_as(fitted, folder.parent)
+        return fitted
+
+    def load(self, folder: Path, options: TrainOptions) -> FittedCalibrated:
+        files = ArtifactFolder(folder, REMEDY)
+        calibrator = Calibrator.from_json(files.read(FILE)) if (folder / FILE).exists() else None
+        return FittedCalibrated(load_member(self.name, self.members, folder / FOLDER, options), calibrator)

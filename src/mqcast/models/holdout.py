@@ -1,0 +1,72 @@
+"""The last dates before the end of training, held out: models are fitted before them, and their forecasts judged there.
+
+All of it depends only on what is known at the end of training.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.export import some_series
+from mqcast.data.panel import Panel
+from mqcast.data.views import known_at
+from mqcast.data.windows import as_time
+from mqcast.errors import ConfigError, MqcastWarning
+from mqcast.models.protocol import FittedModel, TrainOptions
+
+LARGEST_SHARE = 4  # at most one in so many steps of history
+MOST_HORIZONS, FEWEST_STEPS = 3, 26  # at most so many horizons, or so many steps if that is more
+LEAST_BEFORE = 3  # steps before the held-out ones, in addition to a horizon
+MOST_ROWS = 500_000  # of the forecasts of one model; for more, fewer series are forecast
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """The cutoffs to judge models at; the first is the last date of targets that they may be fitted on."""
+
+    panel: Panel  # as it is known at the end, all series or some of them
+    first: Any
+    last: Any
+    actuals: pl.DataFrame
+
+    def revisions(self, fitted: FittedModel) -> pl.DataFrame:
+        """The forecasts of a fitted model from these cutoffs; what it warns of is said when it forecasts in earnest."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MqcastWarning)
+            return fitted.forecast(self.panel, self.first, self.last)
+
+
+def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
+    """The last horizons before the end of training: at most a quarter of the history, and at least one horizon."""
+    known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
+    horizon, length = options.horizon, int(np.median(known.last_observed - known.first_step + 1))
+    if length < (needed := 2 * horizon + LEAST_BEFORE):
+        raise ConfigError(
+            f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}; give "
+            "more history, or fit a single model"
+        )
+    most = max(MOST_HORIZONS * horizon, FEWEST_STEPS)
+    num_steps = int(np.clip(length // LARGEST_SHARE, horizon, most))
+    begin = known.last_observed_time(num_steps)
+    first, last = known.axis.dates(np.array([begin, known.last_observed_time(horizon)])).to_list()
+    num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
+    if known.num_series > num_series:
+        known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
+    return Holdout(known, first, last, _actuals(known, begin))
+
+
+def _actuals(panel: Panel, after: int) -> pl.DataFrame:
+    """The observed demand after a time: id, date, target."""
+    series, start = np.arange(panel.num_series), panel.steps_until(after) + 1
+    width = max(1, int((panel.last_step - start).max()) + 1)
+    rows, exists = panel.rows_at(series, start, width)
+    target = np.where(exists, panel.target[rows], np.nan)
+    seen = ~np.isnan(target)
+    ids = pl.Series(panel.ids.take(pa.array(np.repeat(series, seen.sum(axis=1)))))
+    dates = panel.axis.dates(panel.times_at(series, start, width)[seen])
+    schema = panel.schema
+    return pl.DataFrame({schema.id: ids, schema.time: dates, schema.target: target[seen].astype(float)})
