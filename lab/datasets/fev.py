@@ -9,7 +9,7 @@ from lab.datasets.dataset import Dataset
 from lab.datasets.rossmann import DAILY, STATIC
 from lab.datasets.rossmann import SOURCE as ROSSMANN
 from lab.datasets.source_files import SourceFiles
-from mqcast.data.schema import Schema
+from mqcast.data.schema import Kind, Schema
 from mqcast.errors import ConfigError
 from mqcast.settings import nearest
 
@@ -61,17 +61,17 @@ def _target(folder: str | Path, task: str) -> pl.DataFrame:
 
 def _by_period(rows: pl.DataFrame, period: str, totals: Mapping[str, pl.Expr], *keys: str) -> pl.DataFrame:
     """Daily rows gathered by week, which its Sunday names, or by month, which its first day names."""
-    end = {"days": 6} if period == "1W" else {}
-    date = pl.col("ds").cast(pl.Datetime("us")).dt.truncate(PERIODS[period][1]) + pl.duration(**end)
+    start = pl.col("ds").cast(pl.Datetime("us")).dt.truncate(PERIODS[period][1])
+    date = start + pl.duration(days=6 if period == "1W" else 0)
     return rows.group_by(*keys, date.alias("ds")).agg(**totals)
 
 
-def _schema(period: str, **roles: tuple[str, ...]) -> Schema:
-    kinds = {"store_nbr": "category", "cluster": "category", "promo2": "flag", "holiday": "flag"}
-    flags = {"open": "flag", "promo": "flag", "school_holiday": "flag"} if period == "1D" else {}
-    named = [name for columns in roles.values() for name in columns]
-    chosen = {name: kind for name, kind in (kinds | flags).items() if name in named}
-    return Schema(freq=PERIODS[period][0], kinds=chosen, **roles)
+def _schema(period: str, static: tuple[str, ...], past: tuple[str, ...], known: tuple[str, ...]) -> Schema:
+    kinds: dict[str, Kind] = {"store_nbr": "category", "cluster": "category", "promo2": "flag"}
+    flags = ("open", "promo", "school_holiday") if period == "1D" else ()
+    chosen = {name: kind for name, kind in kinds.items() if name in static}
+    chosen |= {name: "flag" for name in known if name in flags}
+    return Schema(freq=PERIODS[period][0], static=static, past=past, known=known, kinds=chosen)
 
 
 def _rossmann(folder: str | Path, task: str, period: str) -> Dataset:

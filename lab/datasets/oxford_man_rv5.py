@@ -18,11 +18,16 @@ SOURCE = SourceFiles(
         | {"ret_cc": "log return from the last close", "region": "of the world"}
     },
 )
-SCHEMA = Schema(freq="B", time_grid="rows", static=("unique_id", "region"), past=("ret_cc",))
+SATURDAY = 6
+SCHEMA = Schema(freq="B", static=("unique_id", "region"), past=("ret_cc",))
 
 
 def load(folder: str | Path) -> Dataset:
-    """Trading days are the steps, up to the end of the paper's data; returns are known afterwards."""
-    rows = SOURCE.read(folder, DAILY, pl.col("ds") <= END).rename({"log_rv5": "y"}).sort("unique_id", "ds")
+    """Business days up to the end of the paper's data; an exchange's holidays are missing, and returns known afterwards.
+
+    The few sessions on weekends are left out.
+    """
+    chosen = (pl.col("ds") <= END) & (pl.col("ds").dt.weekday() < SATURDAY)
+    rows = SOURCE.read(folder, DAILY, chosen).rename({"log_rv5": "y"}).sort("unique_id", "ds")
     static = rows.select("unique_id", "region").unique("unique_id", maintain_order=True)
     return Dataset(rows.drop("region").lazy(), SCHEMA, static)
