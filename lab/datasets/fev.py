@@ -26,6 +26,7 @@ SOURCE = SourceFiles(
     "fev",
     "Kaggle's 'Rossmann Store Sales', 'Store Sales' and 'Corporación Favorita', prepared as fev-bench's tasks are",
     columns={f"fev/{task}.parquet": TARGET for task in TASKS[1:]}
+    | dict(ROSSMANN.columns)
     | {
         SALES: {"unique_id": "store and family", "ds": "date", "onpromotion": "items on promotion"}
         | {"store_nbr": "store", "family": "of products", "city": "of the store", "state": "of the store"}
@@ -68,14 +69,14 @@ def _by_period(rows: pl.DataFrame, period: str, totals: Mapping[str, pl.Expr], *
 
 def _schema(period: str, static: tuple[str, ...], past: tuple[str, ...], known: tuple[str, ...]) -> Schema:
     kinds: dict[str, Kind] = {"store_nbr": "category", "cluster": "category", "promo2": "flag"}
-    flags = ("open", "promo", "school_holiday") if period == "1D" else ()
-    chosen = {name: kind for name, kind in kinds.items() if name in static}
-    chosen |= {name: "flag" for name in known if name in flags}
-    return Schema(freq=PERIODS[period][0], static=static, past=past, known=known, kinds=chosen)
+    if period == "1D":
+        kinds |= {"open": "flag", "promo": "flag", "school_holiday": "flag"}
+    kinds = {name: kind for name, kind in kinds.items() if name in (*static, *known)}
+    return Schema(freq=PERIODS[period][0], static=static, past=past, known=known, kinds=kinds)
 
 
 def _rossmann(folder: str | Path, task: str, period: str) -> Dataset:
-    rows, static = ROSSMANN.read(folder, DAILY), ROSSMANN.read(folder, STATIC).drop("state")
+    rows, static = SOURCE.read(folder, DAILY), SOURCE.read(folder, STATIC).drop("state")
     known = ("open", "promo", "school_holiday", "state_holiday")
     if period != "1D":
         totals = {name: pl.col(name).cast(pl.Float64).sum() for name in ("customers", *known[:3])}

@@ -23,9 +23,9 @@ SCHEMA = Schema(freq="B", static=("unique_id", "region"), past=("ret_cc",))
 
 
 def load(folder: str | Path) -> Dataset:
-    """Business days up to the end of the paper's data; an exchange's holidays are missing, and returns known afterwards.
+    """Business days up to the end of the paper's data, without the few sessions on weekends; holidays are missing days.
 
-    The few sessions on weekends are left out.
+    Returns are known afterwards.
     """
     chosen = (pl.col("ds") <= END) & (pl.col("ds").dt.weekday() < SATURDAY)
     rows = SOURCE.read(folder, DAILY, chosen).rename({"log_rv5": "y"}).sort("unique_id", "ds")
