@@ -137,28 +137,37 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
     return float(np.exp(np.mean(np.log(there)))) if there else None
 
 
-def cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return (
-        f"{value:.4g}"
-        if isinstance(value, float) and abs(value) >= 10
-        else (f"{value:.3f}" if isinstance(value, float) else str(value))
-    )
-
-
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([cell(value) for value in row.values()] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    """A table that can also be read as it is; numbers are aligned to the right."""
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(rows[0]))]
+    texts = [name in ("task", "model") for name in rows[0]]
+    rule = ["-" * width if text else "-" * (width - 1) + ":" for width, text in zip(widths, texts, strict=True)]
+    lines = [
+        [f"{one:{'<' if text else '>'}{width}}" for one, width, text in zip(line, widths, texts, strict=True)]
+        for line in cells
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [lines[0], rule, *lines[1:]])
 
 
-def write(results: Results, folder: Path, against: str | None = None) -> dict[str, list[Row]]:
-    """The tables, as FOLDER/table-<mode>.json and .md."""
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return "" if value is None else str(value)
+
+
+def write(results: Results, folders: Sequence[Path], against: str | None = None) -> dict[str, str]:
+    """The tables, as table-<mode>.json and .md in some folders; returns both texts, by their endings."""
     tables = {"tasks": results.rows(), "summary": results.summary()}
     if against is not None:
         tables[f"against {against}"] = results.against(against)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / f"table-{results.mode}.json", json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
-    text = "\n".join(f"## {name}\n\n{markdown(rows)}" for name, rows in tables.items() if rows)
-    write_file(folder / f"table-{results.mode}.md", f"# The battery: {results.mode} windows\n\n{text}")
-    return tables
+    parts = (f"## {name}\n\n{markdown(rows)}" for name, rows in tables.items() if rows)
+    texts = {
+        "json": json.dumps(tables, indent=1, ensure_ascii=False) + "\n",
+        "md": "\n".join([f"# The battery: {results.mode} windows\n", *parts]),
+    }
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, text in texts.items():
+            write_file(folder / f"table-{results.mode}.{ending}", text)
+    return texts

@@ -28,15 +28,15 @@ class BatteryTask:
         return self.board.dataset == "fev"
 
     def windows(self, mode: Mode, folder: Path | None, most: int | None = None) -> WindowData:
-        """The first `most` windows. For validation, the rows end where the first judged window begins."""
-        whole = WindowData(self.board, _plain(self.board.load_dataset(folder)))
+        """Of validation the last `most` windows, of data that end where the first judged window begins."""
+        whole = WindowData(self.board, plain(self.board.load_dataset(folder)))
         if mode == "judged":
             return whole
         known = replace(whole.dataset, rows=whole.rows.filter(pl.col(whole.time) <= whole.cutoffs[0]).lazy())
         return WindowData(self.board.replace(windows=min(self.validation, most or self.validation)), known)
 
 
-def _plain(dataset: Dataset) -> Dataset:
+def plain(dataset: Dataset) -> Dataset:
     """Demand that was not observed is missing: it is neither known nor judged."""
     schema = dataset.schema
     if schema.observed is None:

@@ -1,6 +1,5 @@
 """`python -m lab battery`: models without a setting on every task, in one table."""
 
-import json
 import os
 import re
 import shlex
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from lab.commands.options import app
 from mqcast.cli.app import AsJson, Changes, Config, console, said_layers
@@ -110,12 +108,11 @@ def battery(
             jobs += [Job(name, one, names[one], number, **common, **said) for name in tasks for one in others]
         failed = run_all(jobs, out, processes, quiet=as_json)
     found = Results(out, mode)
-    tables = write(found, out, against)
+    texts = write(found, [out, *([results] if results else [])], against)
     if results is not None:
         for record in found.records:
             record.write(results)
-        write(found, results, against)
-    show(tables, mode, as_json)
+    typer.echo(texts["json" if as_json else "md"], nl=False)
     if failed:
         raise MqcastError(f"{len(failed)} jobs failed; the first, {failed[0]}: see its log.txt; then run them again")
 
@@ -142,19 +139,3 @@ def run_all(jobs: Sequence["Job"], out: Path, processes: int, quiet: bool = Fals
     with ThreadPoolExecutor(processes) as pool:
         done = list(pool.map(lambda one: run(*one), [(i + 1, *pair) for i, pair in enumerate(waiting)]))
     return [str(folder) for (_, folder), is_done in zip(waiting, done, strict=True) if not is_done]
-
-
-def show(tables: dict[str, list[dict[str, Any]]], mode: str, as_json: bool) -> None:
-    from lab.battery.table import cell
-
-    if as_json:
-        typer.echo(json.dumps(tables, ensure_ascii=False))
-        return
-    for name, rows in tables.items():
-        if rows:
-            table = Table(title=f"{name}, {mode} windows", title_justify="left")
-            for column in rows[0]:
-                table.add_column(column, justify="left" if column in ("task", "model") else "right", no_wrap=True)
-            for row in rows:
-                table.add_row(*(cell(value) for value in row.values()))
-            console.print(table)
