@@ -114,7 +114,9 @@ def battery(
             record.write(results)
     typer.echo(texts["json" if as_json else "md"], nl=False)
     if failed:
-        raise MqcastError(f"{len(failed)} jobs failed; the first, {failed[0]}: see its log.txt; then run them again")
+        raise MqcastError(
+            f"{len(failed)} of the jobs failed; the first, {failed[0]}: see its log.txt; then run them again"
+        )
 
 
 def run_all(jobs: Sequence["Job"], out: Path, processes: int, quiet: bool = False) -> list[str]:
@@ -136,6 +138,9 @@ def run_all(jobs: Sequence["Job"], out: Path, processes: int, quiet: bool = Fals
             console.print(f"{number} of {len(waiting)}: {job.name}: {facts}", highlight=False, soft_wrap=True)
         return is_done
 
-    with ThreadPoolExecutor(processes) as pool:
+    pool = ThreadPoolExecutor(processes)
+    try:
         done = list(pool.map(lambda one: run(*one), [(i + 1, *pair) for i, pair in enumerate(waiting)]))
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, which reaches the jobs too, no other is begun
     return [str(folder) for (_, folder), is_done in zip(waiting, done, strict=True) if not is_done]

@@ -223,7 +223,7 @@ def test_what_fails_is_told_with_its_folder_and_the_rest_is_shown(data, tmp_path
 
     monkeypatch.setattr(subprocess, "run", run_here)
     ran = CliRunner().invoke(app, ["battery", "--data", str(data), "--out", str(tmp_path), "--task", TASK])
-    assert f"1 jobs failed; the first, {tmp_path}/validation/{TASK}/mqt-0" in str(ran.exception)
+    assert f"1 of the jobs failed; the first, {tmp_path}/validation/{TASK}/mqt-0" in str(ran.exception)
     assert f"| {TASK} | seasonal-naive" in ran.output
     two = ["battery", "--out", str(tmp_path), "--system", "mqt", "--system", "mqcnn", "--label", "both"]
     assert "for the results of one --system" in str(CliRunner().invoke(app, two).exception)
