@@ -16,11 +16,12 @@ from lab.battery.job import RECORD, Job, Judge, run
 from lab.battery.table import Results, geometric_mean, markdown
 from lab.battery.tasks import TASKS, BatteryTask, plain, task_of
 from lab.datasets import Dataset
+from lab.datasets.fev import SOURCE
 from lab.experiments.records import Record
 from lab.experiments.systems import SEASONAL_NAIVE
 from lab.experiments.window_data import WindowData
 from mqcast.data.schema import Schema
-from mqcast.errors import ConfigError
+from mqcast.errors import ConfigError, SeriesLeftOutWarning
 from mqcast.levels import pinball
 
 TASK = "favorita_transactions_1M"
@@ -148,6 +149,27 @@ def test_series_that_a_system_leaves_out_are_seasonal_naives_and_counted(data):
     assert whole.height == naive.height
     assert whole.filter(unique_id="2")["q0.5"].to_list() == naive.filter(unique_id="2")["q0.5"].to_list()
     assert judge.scores([whole])[1]["filled"] == pytest.approx(1 / STORES)
+
+
+def test_a_store_that_reopens_within_a_window_is_judged(tmp_path, monkeypatch):
+    """As 180 stores of rossmann_1D do: no rows for half a year, and so no forecast of a network's own."""
+    days = pl.datetime_range(dt.datetime(2014, 1, 1), interval="1d", end=dt.datetime(2014, 4, 20), eager=True)
+    plan = {"customers": 5, "open": 1, "promo": 0, "state_holiday": "0", "school_holiday": 0}
+    rows = pl.concat(
+        pl.DataFrame({"unique_id": i, "ds": days, "y": 9.0 + days.dt.day()} | plan) for i in ("0001", "0002")
+    )
+    closed = (pl.col("unique_id") == "0002") & pl.col("ds").is_between(days[60], days[100])
+    rows.filter(~closed).write_parquet(tmp_path / "rossmann_daily.parquet")
+    columns = list(SOURCE.columns["rossmann_static.parquet"])
+    stores = [[name, "a", "a", "HE", 10.0, 3, 2013, 1, 7, 2013, None] for name in ("0001", "0002")]
+    pl.DataFrame(stores, schema=columns, orient="row").write_parquet(tmp_path / "rossmann_static.parquet")
+    board = task_of("rossmann_1D").board.replace(horizon=7, windows=2)
+    monkeypatch.setitem(TASKS, "rossmann_1D", BatteryTask(board, 1))
+    job = Job("rossmann_1D", "mqt", "mqt", mode="judged", settings=TINY, data=str(tmp_path))
+    with pytest.warns(SeriesLeftOutWarning, match="'0002'"):
+        record = run(job.begin(tmp_path / "out"))
+    assert [window["cutoff"] for window in record.details["windows"]] == [str(days[95]), str(days[102])]
+    assert record.details["filled"] == 2 / 23  # days 101 and 102 of 7 + 2 + 14
 
 
 def test_a_finished_job_is_kept_and_another_of_its_name_is_refused(data, tmp_path):
