@@ -116,6 +116,18 @@ def test_what_was_not_observed_is_neither_known_nor_judged():
     assert judge.judged == 3
 
 
+def test_seasonal_naive_takes_its_spread_from_a_thousand_steps_as_the_published_one_does():
+    days = pl.datetime_range(dt.datetime(2020, 1, 1), interval="1d", end=dt.datetime(2023, 1, 20), eager=True)
+    board = task_of("m5").board.replace(horizon=7, windows=1)
+    cutoff, frames = days[len(days) - 8], []
+    for changed in (0, len(days) - 1007, len(days) - 1006):  # the last of these is one of the thousand
+        y = np.random.default_rng(0).uniform(size=len(days)) + 9 * (np.arange(len(days)) < changed)
+        rows = pl.DataFrame({"unique_id": "a", "ds": days, "y": y})
+        frames.append(Judge(WindowData(board, Dataset(rows.lazy(), Schema(freq="D")))).grid.seasonal_naive(cutoff))
+    assert frames[0].equals(frames[1])
+    assert not frames[0].equals(frames[2])
+
+
 def test_losses_coverage_and_bias_are_those_of_a_plain_loop(data, tmp_path):
     record, frame = done(tmp_path, data, mode="judged")
     actual = task_of(TASK).windows("judged", data).rows.select("unique_id", "ds", "y")
