@@ -14,7 +14,7 @@ from mqcast.evaluation import Names, read_forecasts
 from mqcast.levels import pinball, quantile_column
 
 LEAST_DENOMINATOR = 1.0
-NAIVE_CONTEXT = 1000  # steps from which the published seasonal naive forecast takes its spread
+NAIVE_CONTEXT = 1000  # steps that give the spread: inferred, since with all steps the published SQL is not reproduced
 METRICS = ("SQL", "WQL", "MASE", "WAPE")
 
 
