@@ -1,6 +1,6 @@
 """`python -m lab …`: the laboratory's command line."""
 
-from lab.commands import params, run, score, scripts  # noqa: F401
+from lab.commands import battery, params, run, score, scripts  # noqa: F401
 from lab.commands.options import app
 from mqcast.cli.app import main
 

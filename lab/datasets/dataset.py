@@ -34,5 +34,10 @@ class Dataset:
         """The rows in memory."""
         return self.rows.collect()
 
+    @property
+    def tables(self) -> dict[str, Any]:
+        """What goes with the rows, as arguments of `Panel.from_frame` and of a Forecaster."""
+        return {"static": self.static, "events": self.events}
+
     def panel(self) -> Panel:
-        return Panel.from_frame(self.frame, self.schema, self.static, self.events)
+        return Panel.from_frame(self.frame, self.schema, **self.tables)

@@ -14,6 +14,7 @@ from mqcast.evaluation import Names, read_forecasts
 from mqcast.levels import pinball, quantile_column
 
 LEAST_DENOMINATOR = 1.0
+NAIVE_CONTEXT = 1000  # steps that give the spread: inferred, since with all steps the published SQL is not reproduced
 METRICS = ("SQL", "WQL", "MASE", "WAPE")
 
 
@@ -114,7 +115,7 @@ class Grid:
         past, _ = self.window(cutoff)
         season, horizon = self.task.season, self.task.horizon
         began = np.logical_not(np.isnan(past).all(axis=1))
-        y = _filled(past[began])
+        y = _filled(past[began])[:, -NAIVE_CONTEXT:]
         ahead = np.arange(horizon)
         point = y[:, y.shape[1] - season + ahead % season]
         spread = np.sqrt(((y[:, season:] - y[:, :-season]) ** 2).mean(axis=1))

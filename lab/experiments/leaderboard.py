@@ -147,10 +147,10 @@ def run_windows(data: WindowData, spec: RunSpec) -> list[Path]:
 
 def _panel(data: WindowData, spec: RunSpec, rows: pl.DataFrame, number: int) -> Panel:
     """What is known at a cutoff, read as at the first one: categories that come later are unknown."""
-    static = data.dataset.static
+    tables = data.dataset.tables
     if number == 0:
-        return Panel.from_frame(rows, data.schema, static)
-    return Panel.from_frame(rows, like=Run.open(window_folder(spec, 0) / "run").layout, static=static)
+        return Panel.from_frame(rows, data.schema, **tables)
+    return Panel.from_frame(rows, like=Run.open(window_folder(spec, 0) / "run").layout, **tables)
 
 
 def _steps(spec: RunSpec, panel: Panel) -> tuple[int, int]:
@@ -190,10 +190,10 @@ def _run_window(
 
 def _run_registered(data: WindowData, spec: RunSpec, number: int) -> Path:
     """Fit a registered model from scratch before a window, on what is known at its cutoff."""
-    cutoff, static = data.cutoffs[number], data.dataset.static
+    cutoff, tables = data.cutoffs[number], data.dataset.tables
     known = data.known_at(cutoff)
-    panel = Panel.from_frame(known, data.schema, static)
-    recent = Panel.from_frame(data.without_gaps(known, cutoff), like=panel, static=static)
+    panel = Panel.from_frame(known, data.schema, **tables)
+    recent = Panel.from_frame(data.without_gaps(known, cutoff), like=panel, **tables)
     folder, minutes = window_folder(spec, number), spec.options.refit_minutes if number else None
     return run_registered(
         spec, folder, panel, recent, cutoff, cutoff, lambda forecasts: data.with_zeros(forecasts, known), minutes

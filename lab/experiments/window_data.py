@@ -41,8 +41,8 @@ class WindowData:
     def __init__(self, task: Any, dataset: Dataset):
         self.task, self.dataset = task, dataset
         schema = dataset.schema
-        if schema.events or schema.time_grid == "rows":
-            raise ConfigError(f"task {task.name}: tables of events and grids of rows are not windowed here")
+        if schema.time_grid == "rows":
+            raise ConfigError(f"task {task.name}: grids of rows are not windowed here; give freq and calendar days")
         self.id, self.time, self.target = schema.id, schema.time, schema.target
         self._check_columns()
         sold = dataset.frame.filter(pl.col(self.target).cast(pl.Float64).is_not_nan())  # null is neither
@@ -57,9 +57,10 @@ class WindowData:
 
     def _check_columns(self) -> None:
         """Raise if the data lack a column that the schema names."""
-        rows, static = self.dataset.frame, self.dataset.static
+        tables = {"static": self.dataset.static, "events": self.dataset.events}
         for role, name in self.dataset.schema.roles():
-            there = [*rows.columns, *(static.columns if role == "static" and static is not None else [])]
+            table = tables.get(role)
+            there = [*self.dataset.frame.columns, *([] if table is None else table.columns)]
             if name not in there:
                 raise ConfigError(
                     f"task {self.task.name}: {role} column {name!r} is not in the data{nearest(name, there)}; "

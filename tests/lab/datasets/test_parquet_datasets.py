@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from lab.datasets import load, names
+from lab.datasets.fev import TASKS
 from lab.datasets.source_files import SourceFiles
 from mqcast.errors import ConfigError, MissingColumnError, SourceError
 
@@ -29,7 +30,7 @@ def long(ids: list[str], dates: pl.Series, **columns) -> pl.DataFrame:
 
 @pytest.fixture
 def folder(tmp_path):
-    """All five data sets, as small as can be."""
+    """All data sets, as small as can be."""
     long(
         ["0001", "0002"],
         days(dt.datetime(2013, 1, 1), 120),
@@ -110,7 +111,59 @@ def folder(tmp_path):
     long([".AEX", ".SPX"], trading, y=lambda i: None if i == 3 else -9 + i / 10, region=lambda i: "EMEA").write_parquet(
         tmp_path / "oxfordman_rk_daily.parquet"
     )
+    sessions = days(dt.datetime(2010, 1, 1), 30)  # with weekends
+    long(
+        [".AEX", ".SPX"], sessions, log_rv5=lambda i: -9 + i / 10, ret_cc=lambda i: 0.01, region=lambda i: "EMEA"
+    ).write_parquet(tmp_path / "volatility_omi_rv5.parquet")
+    write_sample(tmp_path)
+    write_favorita_tables(tmp_path)
     return tmp_path
+
+
+def write_sample(folder):
+    sample = long(
+        ["A_CA_1", "A_TX_1"],
+        days(dt.datetime(2016, 1, 1), 40),
+        y=lambda i: i % 3,
+        sell_price=lambda i: None if i < 5 else 2.5,
+        event_name_1=lambda i: "SuperBowl" if i % 40 == 30 else None,
+        event_name_2=lambda i: None if i else "none such",
+        snap_CA=lambda i: int(i % 10 == 0),
+        snap_TX=lambda i: int(i % 10 == 5),
+        snap_WI=lambda i: 0,
+    )
+    state = pl.col("unique_id").cast(pl.String).str.slice(2, 2)
+    sample.with_columns(
+        item_id=pl.lit("A"), dept_id=pl.lit("D1"), cat_id=pl.lit("C1"), store_id=state + "_1", state_id=state
+    ).write_parquet(folder / "m5_sample1000.parquet")
+
+
+def write_favorita_tables(folder):
+    """Two stores and their families from the second Monday of 2013 on; the tasks' weeks end on Sundays."""
+    (folder / "fev").mkdir()
+    dates, first = days(dt.datetime(2013, 1, 1), 90), dt.datetime(2013, 1, 13)
+    families = ["1_EGGS", "2_EGGS"]
+    for name, ids in (("stores", families), ("transactions", ["1", "2"])):
+        weeks, months = days(first, 11, "1w"), days(dt.datetime(2013, 2, 1), 2, "1mo")
+        for period, stamps in (("1D", dates), ("1W", weeks), ("1M", months)):
+            long(ids, stamps, y=lambda i: float(i)).write_parquet(folder / f"fev/favorita_{name}_{period}.parquet")
+    long(["1", "2"], days(first, 15, "1w"), y=lambda i: float(i)).write_parquet(folder / "fev/rossmann_1W.parquet")
+    sales = long([*families, "3_EGGS"], dates, onpromotion=lambda i: i % 90)
+    store = pl.col("unique_id").cast(pl.String).str.slice(0, 1).cast(pl.Int64)
+    fixed = {"family": "EGGS", "city": "Quito", "state": "Pichincha", "type": "D"}
+    sales.with_columns(
+        store_nbr=store, cluster=store % 2, **{name: pl.lit(value) for name, value in fixed.items()}
+    ).write_parquet(folder / "store_sales_train.parquet")
+    pl.DataFrame(
+        {"unique_id": ["01", "02", "03"], "city": "Quito", "state": "Pichincha", "store_type": "D", "cluster": 13}
+    ).write_parquet(folder / "favorita_static.parquet")
+    oil = pl.DataFrame({"ds": dates, "oil_wti": [None, *range(93, 182)]}).filter(pl.col("ds").dt.weekday() < 6)
+    oil.write_parquet(folder / "favorita_oil.parquet")
+    holidays = [(2, "Holiday", "National", 0), (3, "Holiday", "National", 1), (4, "Event", "National", 0)]
+    rows = [(dates[i], *rest) for i, *rest in [*holidays, (5, "Holiday", "Local", 0), (6, "Transfer", "National", 0)]]
+    pl.DataFrame(rows, schema=["ds", "holiday_type", "locale", "transferred"], orient="row").write_parquet(
+        folder / "favorita_holidays.parquet"
+    )
 
 
 @pytest.mark.parametrize("name", PARQUET)
@@ -123,7 +176,7 @@ def test_every_data_set_becomes_a_panel(name, folder):
 
 
 def test_an_unknown_data_set_or_option_is_told_with_those_that_there_are(folder):
-    assert set(PARQUET) == {"eia", "frat", "m5", "oxford_man_rk", "rossmann"}
+    assert set(PARQUET) == {"eia", "fev", "frat", "m5", "m5_sample", "oxford_man_rk", "oxford_man_rv5", "rossmann"}
     with pytest.raises(ConfigError, match=r"no data set 'rossman' .did you mean 'rossmann'"):
         load("rossman", folder)
     with pytest.raises(ConfigError, match=r"m5 has no option 'evry'; its options are every"):
@@ -173,6 +226,46 @@ def test_oxford_man_rk_steps_are_trading_days(folder):
     assert dataset.frame["y"].null_count() == 0
     panel = dataset.panel()
     assert panel.last_step.tolist() == (np.diff(panel.offsets) - 1).tolist()
+
+
+def test_oxford_man_rv5_has_business_days_alone(folder):
+    assert load("oxford_man_rv5", folder).frame["ds"].dt.weekday().max() == 5
+
+
+def test_the_sample_of_m5_begins_with_a_price_and_has_its_states_food_stamps(folder):
+    dataset = load("m5_sample", folder)
+    california = dataset.frame.filter(unique_id="A_CA_1")
+    assert california["ds"].min() == dt.datetime(2016, 1, 6)
+    assert california.filter(snap=1)["ds"].dt.day().to_list() == [11, 21, 31]
+    assert dataset.events.height == 40
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_of_fev_becomes_a_panel_with_its_targets(task, folder):
+    dataset = load("fev", folder, task=task)
+    path = folder / ("rossmann_daily.parquet" if task == "rossmann_1D" else f"fev/{task}.parquet")
+    assert dataset.frame["y"].to_list() == pl.read_parquet(path)["y"].to_list()
+    assert dataset.panel().num_series == dataset.static.height == 2
+
+
+def test_fev_sums_what_is_known_by_week_and_month(folder):
+    rossmann = load("fev", folder, task="rossmann_1W").frame.filter(unique_id="1")
+    assert rossmann["ds"][0] == dt.datetime(2013, 1, 13)
+    assert rossmann["open"].to_list() == [6.0] * 15
+    assert rossmann["state_holiday"].sum() == 0  # New Year is in the week before
+    weeks = load("fev", folder, task="favorita_stores_1W").frame.filter(unique_id="2_EGGS")
+    assert weeks["onpromotion"][0] == sum(range(6, 13))  # Monday the 7th to Sunday the 13th
+    months = load("fev", folder, task="favorita_stores_1M").frame.filter(unique_id="2_EGGS")
+    assert months["onpromotion"][0] == sum(range(31, 59))
+    assert "holiday" not in months.columns
+
+
+def test_fev_days_know_the_last_price_of_oil_and_holidays_of_the_whole_country(folder):
+    rows = load("fev", folder, task="favorita_transactions_1D").frame.filter(unique_id="1")
+    assert rows["oil"][:7].to_list() == [None, 93, 94, 95, 95, 95, 98]  # the 5th and 6th are a weekend
+    assert rows.filter("holiday")["ds"].dt.day().to_list() == [3, 7]
+    with pytest.raises(ConfigError, match=r"fev has no task 'rossman_1D' .did you mean 'rossmann_1D'"):
+        load("fev", folder, task="rossman_1D")
 
 
 @pytest.mark.parametrize("name", PARQUET)
