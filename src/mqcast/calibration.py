@@ -78,6 +78,12 @@ class Calibrator:
         moved = self.within_bounds(quantiles, quantiles + self.shift.T[group] * _spreads(quantiles)[:, None])
         return np.sort(moved, axis=1)
 
+    def moved_grid(self, quantiles: np.ndarray) -> np.ndarray:
+        """The same for (cutoffs, horizon, levels)."""
+        num, horizon, width = quantiles.shape
+        lead = np.tile(np.arange(1, horizon + 1), num)
+        return self.moved(quantiles.reshape(-1, width), lead).reshape(quantiles.shape)
+
     def within_bounds(self, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
         """Moved quantiles on the side of 0 that they came from, if demand is not negative."""
         if not self.not_negative:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import tomllib
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from safetensors import SafetensorError
 
 from mqcast.artifact import MANIFEST, ArtifactFolder, Manifest, add_files, entry_of
+from mqcast.calibration import Calibrator
 from mqcast.data.batch import Assembler
 from mqcast.data.covariates import CategoryFilter, NumberScaler, OwnLevels
 from mqcast.data.inputs import Inputs
@@ -46,7 +48,8 @@ FIXED = (
     "scaling.safetensors",
     "run.json",
 )  # written at the start; the last one marks the folder as a run
-WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
+WEIGHTS, METRICS, CALIBRATOR = "model.safetensors", "metrics.jsonl", "calibrator.json"
+REHEARSAL = "rehearsal"  # a run of its own
 REMEDY = "restore it, or train again"
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
 
@@ -261,14 +264,29 @@ class Run:
 
     def final_files(self) -> dict[str, bytes]:
         """The files of a trained run, by name and content, for a copy of it."""
-        names = [*FIXED, WEIGHTS] + ([METRICS] if METRICS in self.files.manifest().files else [])
+        listed = self.files.manifest().files
+        names = [*FIXED, WEIGHTS, *(name for name in (METRICS, CALIBRATOR) if name in listed)]
         return {name: self.files.read_verified(name) for name in names}
 
+    @cached_property
+    def calibrator(self) -> Calibrator | None:
+        """How published quantiles are moved; None if they are those of the network."""
+        if CALIBRATOR not in self.files.manifest().files:
+            return None
+        calibrator = Calibrator.from_json(self.files.read_verified(CALIBRATOR))
+        if calibrator.levels != self.config.model.quantiles:
+            raise self.files.damaged(CALIBRATOR, "its levels are not those of the network")
+        return calibrator
+
+    def add_calibrator(self, calibrator: Calibrator) -> None:
+        """Move the quantiles that this run publishes from now on."""
+        add_files(self.files, {CALIBRATOR: calibrator.to_json().encode()})
+        self.__dict__.pop("calibrator", None)
+
     def begin_training(self) -> None:
-        """Remove the metrics from the manifest, since they are going to change."""
-        before = self.files.manifest()
-        if METRICS in before.files:
-            add_files(self.files, {}, drop=(METRICS,))
+        """Remove from the manifest what is going to change: the metrics, and the calibrator of other weights."""
+        if changing := [name for name in (METRICS, CALIBRATOR) if name in self.files.manifest().files]:
+            add_files(self.files, {}, drop=changing)
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:
         """Write the trained weights, and add them and the current metrics to the manifest."""
@@ -290,7 +308,7 @@ def exists(folder: Path) -> bool:
 
 def _is_foreign(path: Path) -> bool:
     """Whether this is a file that an interrupted start of a run would not leave."""
-    return path.name not in (MANIFEST, *FIXED) and not path.name.endswith(".part")
+    return path.name not in (MANIFEST, REHEARSAL, *FIXED) and not path.name.endswith(".part")
 
 
 def scaler_arrays(assemble: Assembler) -> dict[str, np.ndarray]:

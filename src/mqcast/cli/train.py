@@ -102,8 +102,11 @@ def fit_command(
         write_model(fitted, name, options, run)
         facts: dict[str, Any] = {"run": str(run)}
         if (run / METRICS).exists():
-from mqcast.models.protocol import HasLeaderboard, HasSettings
-from mqcast.settings import MOST_MEMBERS, SearchConfig
+            facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
+        if isinstance(fitted, HasLeaderboard):
+            facts["leaderboard"] = fitted.leaderboard.to_dicts()
+            if not as_json:
+                console.print(_leaderboard(fitted.leaderboard))
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
         tell(as_json, facts, f"{steps}the run is in {run}")
 

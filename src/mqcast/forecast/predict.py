@@ -84,7 +84,7 @@ def write_forecasts(
         with Merger(files, path, draft) as merger:
             for i in ranks.claims(len(shards)):
                 if _shard(files[i]) is None:
-                    _write_shard(files[i], *shard_frame(network, assemble, plan, shards[i], run.lower_bound))
+                    _write_shard(files[i], *shard_frame(run, network, assemble, plan, shards[i]))
                 if ranks.is_first:
                     merger.take()
                     if on_progress is not None:
@@ -115,7 +115,7 @@ def forecast_frame(
     with joined(device, run.config.train.num_threads) as ranks:
         network.to(ranks.device)
         for i, series in enumerate(shards):
-            frame, limited_here = shard_frame(network, assemble, plan, series, run.lower_bound)
+            frame, limited_here = shard_frame(run, network, assemble, plan, series)
             frames.append(frame)
             limited.add(limited_here)
             if on_progress is not None:
@@ -160,7 +160,7 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
 
 
 def shard_frame(
-    network: AnyNetwork, assemble: Assembler, plan: CutoffPlan, series: range, lower_bound: float = -np.inf
+    run: Run, network: AnyNetwork, assemble: Assembler, plan: CutoffPlan, series: range
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, sorted by series, cutoff and horizon, and which of them were limited."""
     part, parts_of_rows = plan.of_series(series), [_no_rows(network)]
@@ -170,7 +170,8 @@ def shard_frame(
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*parts_of_rows, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
-    values, limited = within_limits(assemble.panel, *rows, values[order], typical, lower_bound)
+    values = values[order] if run.calibrator is None else run.calibrator.moved_grid(values[order])
+    values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound)
     return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
 
 
@@ -189,6 +190,7 @@ def _no_rows(network: AnyNetwork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _key(run: Run, panel: Panel, plan: CutoffPlan) -> str:
     """A digest of what the shards depend on, so that shards of another model, panel or time span are not reused."""
     digest = hashlib.sha256(run.weights_digest.encode())
+    digest.update(run.calibrator.to_json().encode() if run.calibrator else b"")
     for part in (run.facts, run.config.model_dump(mode="json"), plan.config.model_dump(mode="json"), panel.fingerprint):
         digest.update(json.dumps(part, sort_keys=True).encode())
     for array in (plan.series, plan.first_fct, plan.last_fct):

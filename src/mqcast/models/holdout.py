@@ -40,11 +40,16 @@ class Holdout:
             return fitted.forecast(self.panel, self.first, self.last)
 
 
+def least_to_hold_out(horizon: int) -> int:
+    """Steps of history without which nothing can be held out."""
+    return 2 * horizon + LEAST_BEFORE
+
+
 def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     """The last horizons before the end of training: at most a quarter of the history, and at least one horizon."""
     known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
     horizon, length = options.horizon, int(np.median(known.last_observed - known.first_step + 1))
-    if length < (needed := 2 * horizon + LEAST_BEFORE):
+    if length < (needed := least_to_hold_out(horizon)):
         raise ConfigError(
             f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}; give "
             "more history, or fit a single model"

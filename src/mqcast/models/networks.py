@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,12 @@ from mqcast import process
 from mqcast.data.panel import Panel
 from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
+from mqcast.launch import is_first
+from mqcast.models.calibrated import calibrator_of
+from mqcast.models.holdout import hold_out
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
+from mqcast.models.rehearsal import after_rehearsal, best_step, rehearsal_of
 from mqcast.settings import FAMILY, RunConfig
 from mqcast.settings.merge import Layer, Merged, Origin, assigned_values
 
@@ -104,10 +108,11 @@ class NetworkModel:
         """Train in the folder of the options, or in a temporary one that is deleted with the run."""
         merged = self.settings(panel, options)
         if options.folder is not None:
-            return FittedNetwork(_train(panel, merged.config, options.folder, options), options.device, merged)
+            run = _fit(panel, merged.config, options.folder, options)
+            return FittedNetwork(run, options.device, replace(merged, config=run.config))
         own = process.new_temporary_folder()
         try:
-            run = _train(panel, merged.config, own / "run", options)
+            run = _fit(panel, merged.config, own / "run", options)
         except BaseException as error:
             shutil.rmtree(own, ignore_errors=True)
             if not isinstance(error, Interrupted):
@@ -115,7 +120,7 @@ class NetworkModel:
             text = f"{Signals(error.signal).name}: training has stopped; to be able to resume it, give folder="
             raise Interrupted(text, error.signal) from None
         process.keep_as_long_as(run, own)
-        return FittedNetwork(run, options.device, merged)
+        return FittedNetwork(run, options.device, replace(merged, config=run.config))
 
     def load(self, folder: Path, options: TrainOptions) -> FittedNetwork:
         with process.importing():
@@ -124,6 +129,20 @@ class NetworkModel:
         run = Run.open(folder)
         run.network()  # raises if a file is damaged
         return FittedNetwork(run, options.device)
+
+
+def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Run":
+    """Train, with `train.refit` after a rehearsal that finds the number of steps and calibrates the quantiles."""
+    if not config.train.refit:
+        return _train(panel, config, folder, options)
+    holdout = hold_out(panel, replace(options, until=config.split.train_until))
+    rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
+    rehearsed = FittedNetwork(rehearsal, options.device)
+    calibrator = calibrator_of(holdout.revisions(rehearsed), holdout, options)
+    run = _train(panel, after_rehearsal(config, *best_step(rehearsal)), folder, options)
+    if calibrator is not None and is_first():
+        run.add_calibrator(calibrator)
+    return run
 
 
 def _train(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Run":
@@ -151,7 +170,7 @@ def _kept(config: RunConfig) -> tuple[Layer, ...]:
     for argument in ("model", "quantiles"):
         kept["model"].pop(argument)
     kept["window"].pop("horizon")
-    return (Layer(Origin.START_FROM, kept),)
+    return (Layer(Origin.START_FROM, kept | {"train": {"refit": False}}),)
 
 
 def check_layout(panel: Panel, run: "Run", folder: Path) -> None:

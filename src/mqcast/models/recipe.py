@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from mqcast.data.frequency import DAY, season_of
+from mqcast.data.frequency import DAY, Frequency, season_of
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
+from mqcast.models.holdout import least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
-LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 2000, 30
+LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 1500, 30
+LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
+MEMBERS = 3
+DROPOUT = ((100_000, 0.3), (1_000_000, 0.2))  # up to so many observations; 0.1 beyond
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
 CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
@@ -45,7 +49,8 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     if horizon >= (longest := int(np.diff(panel.offsets).max())):
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
-    season = season_of(panel.axis.frequency)
+    season, year = season_of(panel.axis.frequency), _year(panel.axis.frequency)
+    slow = min(year, 8 * season) if season < year else year
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
@@ -53,24 +58,43 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
         "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
-        "scaling": _scaling(panel),
+        "scaling": _scaling(panel)
+        | {"half_life": slow / 2, "level_steps": slow, "echo": _echo(year, season, horizon, length)},
         "model": {
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
-            "position_dilations": _doubling(min(horizon - 1, 3 if season > 7 else 7)) if horizon > 1 else None,
-            "dropout": 0.1,
+            "dropout": next((dropout for most, dropout in DROPOUT if trajectories <= most), 0.1),
+            "members": MEMBERS,
             "research": {"scale_inputs": False},
         },
         "train": {
             "learning_rate": 3e-3,
             "schedule": "cosine",
             "patience": None,
+            "refit": length >= least_to_hold_out(horizon) and not LENGTH_IS_SAID & from_layers.keys(),
             "max_steps": steps,
             "max_epochs": 1_000_000,
             **warm_up,
         },
     }
     return Layer(Origin.FITS_THE_DATA, tables)
+
+
+def _year(frequency: Frequency) -> int:
+    """Steps after which demand is alike again: those of a year, or of a week if steps are shorter than a day."""
+    if frequency.sub_daily:
+        return 7 * season_of(frequency)
+    if frequency.size == DAY:
+        return 52 * season_of(frequency)  # the same day of the week
+    return season_of(frequency)
+
+
+def _echo(year: int, season: int, horizon: int, length: int) -> int:
+    """Steps before a target whose sales are an input: a year, or the last season that is known from every cutoff."""
+    for steps in (year, season * -(-horizon // season)):
+        if horizon <= steps and length >= steps + 2 * horizon:
+            return steps
+    return 0
 
 
 def _scaling(panel: Panel) -> dict[str, Any]:

@@ -223,6 +223,10 @@ class TrainConfig(Settings):
         ge=1,
         description="validations without improvement before stopping with the best weights; None: final weights",
     )
+    refit: bool = Field(
+        default=False,
+        description="find the best number of steps, up to max_steps, on the last dates; then train anew on all dates",
+    )
     validate_every: int | None = Field(
         default=None, ge=1, description="steps between validations; None: one after each epoch"
     )
