@@ -19,6 +19,7 @@ from mqcast.errors import (
     Interrupted,
     MemberLeftOutWarning,
     NotCalibratedWarning,
+    TooFewRevisionsError,
 )
 from mqcast.models.holdout import hold_out
 from mqcast.models.protocol import TrainOptions
@@ -198,8 +199,11 @@ def test_a_member_that_fails_on_all_dates_leaves_its_weight_to_the_others(monkey
 
 def test_too_short_a_history_is_refused_with_the_number_of_steps_needed():
     short = rows().group_by("unique_id", maintain_order=True).head(8)
-    with pytest.raises(ConfigError, match="only 8 steps, and 9 are needed"):
+    with pytest.raises(TooFewRevisionsError, match="only 8 steps, and 9 are needed"):
         new().fit(short)
+    with pytest.warns(NotCalibratedWarning, match="only 8 steps, and 9 are needed"):
+        made = new("calibrated(recent)").fit(short)
+    assert made.predict().equals(new("recent").fit(short).predict())
 
 
 def test_too_few_dates_to_calibrate_with_are_told():

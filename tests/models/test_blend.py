@@ -82,11 +82,13 @@ def test_few_dates_leave_weights_near_equal():
     assert few + 0.05 < some < many - 0.01
 
 
-def test_dates_that_go_together_are_fewer():
-    frames, actuals = simulated({"one": 1.0}, num_cutoffs=80)
+def test_dates_on_which_the_same_member_is_ahead_are_fewer():
+    frames, actuals = simulated({"one": 1.0, "two": 1.0}, num_cutoffs=80)
     apart = judged(frames, actuals).num_dates
-    wave = actuals.with_columns(y=pl.col("y") * (1 + 0.9 * np.sin(np.arange(84) / 8)[np.arange(actuals.height) % 84]))
-    assert judged(frames, wave).num_dates < 0.5 * apart
+    week = (pl.col("ds") - pl.col("ds").min()).dt.total_days() // 7
+    wave = [(pl.col(n) * (1 + 0.9 * (week / 8).sin())).alias(n) for n in NAMES]
+    together = judged(frames | {"two": frames["two"].with_columns(wave)}, actuals).num_dates
+    assert together < 0.6 * apart
 
 
 def test_a_member_with_hardly_any_weight_is_left_out():

@@ -142,9 +142,9 @@ def judged(
         known = np.sort(np.random.default_rng(0).choice(known, MOST_ROWS, replace=False))
     stacked = np.stack([table.at_levels(wanted).quantiles[known] for table in tables.values()])
     quantiles, actual = np.ascontiguousarray(stacked.transpose(2, 1, 0)), actual[known]
-    usual = pinball(actual[:, None], quantiles, np.array(wanted)[:, None, None]).mean(axis=(0, 2))
-    row_weight = _row_weights(rows.item[known], usual, actual)
-    num_dates = _num_dates(usual * row_weight, rows.time[known], int(rows.lead.max()))
+    losses = pinball(actual[:, None], quantiles, np.array(wanted)[:, None, None]).mean(axis=0)
+    row_weight = _row_weights(rows.item[known], losses.mean(axis=1), actual)
+    num_dates = _num_dates(losses * row_weight[:, None], rows.time[known], int(rows.lead.max()))
     return Judged(tuple(tables), wanted, quantiles, actual, row_weight, num_dates)
 
 
@@ -206,12 +206,17 @@ def _row_weights(item: np.ndarray, usual: np.ndarray, actual: np.ndarray) -> np.
     return 0.5 / scale + 0.5 / scale.mean()
 
 
-def _num_dates(loss: np.ndarray, time: np.ndarray, longest: int) -> float:
-    """Dates near each other are alike; the number that would say as much if they were not."""
+def _num_dates(losses: np.ndarray, time: np.ndarray, longest: int) -> float:
+    """How many independent dates would say as much: a member that is ahead on one date often is so on the next.
+
+    losses: (rows, members)
+    """
     dates, cluster = np.unique(time, return_inverse=True)
     reach = min(longest, int(np.sqrt(len(dates))))
-    alone, together = (error_of_mean(loss, cluster, steps) for steps in (0, reach))
-    return max(1.0, len(dates) * (alone / together) ** 2 if together else 1.0)
+    ahead = losses - losses.mean(axis=1, keepdims=True)
+    errors = [[error_of_mean(of_member, cluster, steps) for steps in (0, reach)] for of_member in ahead.T]
+    shares = [(alone / together) ** 2 for alone, together in errors if together > 0]
+    return max(1.0, len(dates) * float(np.mean(shares or [1.0])))
 
 
 def _keyed(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:

@@ -43,8 +43,12 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
     try:
         return fit_calibrator(frame, holdout.actuals, options.quantiles, schema=holdout.panel.schema)
     except TooFewRevisionsError as error:
-        warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
+        _tell(error)
         return None
+
+
+def _tell(error: TooFewRevisionsError) -> None:
+    warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +81,19 @@ class CalibratedModel:
             own = with_own_arguments(replace(options, folder=folder, listeners=listeners))
             stages = Stages(self.members, panel, own, folder)
             stages.begin()
-            holdout = hold_out(panel, own)
-            calibrator = calibrator_of(stages.revisions(self.name, holdout, 1), holdout, own)
+            calibrator = self._calibrator(stages)
             fitted = FittedCalibrated(stages.final(self.name, 1), calibrator)
         if options.folder is None:
             process.keep_as_long_as(fitted, folder.parent)
         return fitted
+
+    def _calibrator(self, stages: Stages) -> Calibrator | None:
+        try:
+            holdout = hold_out(stages.panel, stages.options)
+        except TooFewRevisionsError as error:
+            _tell(error)
+            return None
+        return calibrator_of(stages.revisions(self.name, holdout, 1), holdout, stages.options)
 
     def load(self, folder: Path, options: TrainOptions) -> FittedCalibrated:
         files = ArtifactFolder(folder, REMEDY)

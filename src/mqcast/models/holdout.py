@@ -15,7 +15,7 @@ from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
-from mqcast.errors import ConfigError, MqcastWarning
+from mqcast.errors import MqcastWarning, TooFewRevisionsError
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -50,9 +50,9 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
     horizon, length = options.horizon, int(np.median(known.last_observed - known.first_step + 1))
     if length < (needed := least_to_hold_out(horizon)):
-        raise ConfigError(
-            f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}; give "
-            "more history, or fit a single model"
+        raise TooFewRevisionsError(
+            f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}",
+            "give more history, or fit a single model",
         )
     most = max(MOST_HORIZONS * horizon, FEWEST_STEPS)
     num_steps = int(np.clip(length // LARGEST_SHARE, horizon, most))

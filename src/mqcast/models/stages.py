@@ -20,13 +20,14 @@ from typing import Any
 import polars as pl
 
 from mqcast import process
-from mqcast.artifact import MANIFEST, ArtifactFolder, entry_of, seal
+from mqcast.artifact import ArtifactFolder, entry_of, seal
 from mqcast.data.panel import Panel
 from mqcast.durable import claimed, write_file
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.launch import is_worker
 from mqcast.models.ensemble import SEEDS_APART, files_of, folder_of
 from mqcast.models.holdout import Holdout
+from mqcast.models.networks import FittedNetwork
 from mqcast.models.protocol import CanLoad, FittedModel, Model, TrainOptions
 from mqcast.settings.merge import Layer, tables_of
 from mqcast.version import __version__
@@ -157,15 +158,16 @@ def load_member(name: str, members: Mapping[str, Model], folder: Path, options: 
 
 
 def _keep(fitted: FittedModel, folder: Path) -> bool:
-    """Write the files of a member to its folder, unless it trained there; False if it cannot be saved."""
+    """Write the files of a member to its folder; a network has trained there. False if it cannot be saved."""
+    if isinstance(fitted, FittedNetwork):
+        return True
     try:
         contents = files_of(fitted, folder.name)
     except ConfigError:
         return False
-    if not (folder / MANIFEST).exists():
-        for name, content in contents.items():
-            (folder.parent / name).parent.mkdir(parents=True, exist_ok=True)
-            write_file(folder.parent / name, content)
+    for name, content in contents.items():
+        (folder.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        write_file(folder.parent / name, content)
     return True
 
 
