@@ -1,0 +1,466 @@
+"""Boosted trees as a model (LightGBM): direct quantiles of all series, by groups of horizons.
+
+Trees learn what a linear forecast leaves over. Both see the features of `boost_features`, and targets relative to the
+level of the series at the cutoff, so that what one series teaches holds for all.
+"""
+
+import importlib.util
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mqcast import process
+from mqcast.artifact import ArtifactFolder
+from mqcast.data.layout import Layout
+from mqcast.data.on_sale import first_sales
+from mqcast.data.panel import Panel
+from mqcast.data.views import can_be_read_as, known_at, read_as
+from mqcast.data.windows import as_time
+from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError
+from mqcast.forecast.frames import plan_cutoffs, rows_frame
+from mqcast.forecast.limits import Limited, within_limits
+from mqcast.levels import quantile_column
+from mqcast.models.boost_features import Facts, Origins, Spans, feature_chunks
+from mqcast.models.protocol import TrainOptions
+from mqcast.settings import WindowConfig
+
+FORMAT, FORMAT_VERSION = "mqcast-trees", 1
+FACTS = "trees.json"
+NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
+ROWS_A_GROUP, LEAST_AHEAD = 300_000, 3  # rows of training, and horizons of each cutoff among them
+ROWS_AT_A_TIME = 100_000  # in a forecast
+MOST_ROUNDS, PATIENCE, USUAL_ROUNDS = 400, 30, 100
+LEAST_VALID = 500  # rows that decide how long to train
+RIDGE = 1e-3
+FAR = 6.0  # standard deviations: features and targets beyond are cut off in the linear forecast
+PARAMETERS = {
+    "objective": "quantile",
+    "learning_rate": 0.06,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "max_bin": 127,
+    "feature_pre_filter": False,
+    "deterministic": True,
+    "force_col_wise": True,
+    "num_threads": 0,
+    "verbosity": -1,
+}
+
+
+def require_lightgbm() -> None:
+    if importlib.util.find_spec("lightgbm") is None:
+        raise ConfigError('lightgbm is not installed; `pip install "mqcast[boost]"`, or choose another model')
+
+
+def horizon_groups(horizon: int) -> tuple[tuple[int, int], ...]:
+    """The first and last horizon of each group."""
+    number = min(NUM_GROUPS, horizon)
+    lasts = [max(k, round(horizon * (k / number) ** GROUPS_GROW)) for k in range(1, number + 1)]
+    return tuple((a + 1, b) for a, b in zip([0, *lasts], lasts, strict=False) if a < b)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear forecast of the scaled target: the features' means where they are missing, cut off where they are far."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+    slope: np.ndarray  # 0 for categories
+    start: float
+
+    @classmethod
+    def fit(cls, x: np.ndarray, z: np.ndarray, weight: np.ndarray, is_category: np.ndarray) -> "Linear":
+        mean, spread = _moments(x)
+        usable = np.flatnonzero((spread > 0) & ~is_category)
+        standard = _standard(x[:, usable], mean[usable], spread[usable])
+        centre, width = float(np.median(z)), float(np.std(z)) or 1.0
+        target = np.clip(z, centre - FAR * width, centre + FAR * width)
+        start = float(np.average(target, weights=weight))
+        weighted = standard * weight[:, None]
+        products = weighted.T @ standard
+        products[np.diag_indices_from(products)] += RIDGE * weight.sum() + 1e-9
+        slope = np.zeros(x.shape[1])
+        slope[usable] = np.linalg.solve(products, weighted.T @ (target - start))
+        return cls(mean, spread, slope, start)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        used = np.flatnonzero(self.slope)
+        total = np.full(len(x), self.start)
+        for k in used:  # column by column: no row depends on how many there are
+            total += self.slope[k] * _standard(x[:, k], self.mean[k], self.spread[k])
+        return total
+
+
+def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column's numbers; 0 if there are none."""
+    mean, spread = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    for k in range(x.shape[1]):
+        seen = x[:, k][~np.isnan(x[:, k])].astype(np.float64)
+        if seen.size:
+            mean[k], spread[k] = seen.mean(), seen.std()
+    return mean, np.where(spread > 1e-9 * np.abs(mean), spread, 0.0)
+
+
+def _standard(x: np.ndarray, mean: Any, spread: Any) -> np.ndarray:
+    return np.clip(np.nan_to_num((x.astype(np.float64) - mean) / spread), -FAR, FAR)
+
+
+@dataclass(frozen=True)
+class Group:
+    """What was learnt about some horizons: the linear forecast, and by level a start and trees (LightGBM's text)."""
+
+    first: int
+    last: int
+    linear: Linear
+    starts: tuple[float, ...]
+    trees: tuple[str, ...]
+
+    @cached_property
+    def boosters(self) -> list[Any]:
+        with process.importing():
+            import lightgbm
+
+        return [lightgbm.Booster(params={"verbosity": -1}, model_str=text) for text in self.trees]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """(rows, levels) of scaled quantiles, in order."""
+        linear = self.linear(x)
+        learnt = [np.asarray(booster.predict(x)) for booster in self.boosters]
+        return np.sort(np.stack([linear + a + b for a, b in zip(self.starts, learnt, strict=True)], axis=1), axis=1)
+
+
+@dataclass(frozen=True)
+class FittedTrees:
+    layout: Layout
+    facts: Facts
+    quantiles: tuple[float, ...]
+    typical_largest: float
+    names: tuple[str, ...]
+    groups: tuple[Group, ...]
+    context: int | None = None
+
+    def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
+        if not can_be_read_as(panel, self.layout):
+            raise ArtifactError(
+                "the panel's columns, kinds or categories are not those that the trees were trained on; read it with "
+                "like= and the training panel"
+            )
+        panel, horizon = read_as(panel, self.layout), self.facts.horizon
+        plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
+        lengths = plan.last_fct - plan.first_fct + 1
+        ends = np.cumsum(lengths)
+        cutoff = np.arange(ends[-1]) + np.repeat(plan.first_fct - ends + lengths, lengths)
+        origins = Origins(np.repeat(plan.series, lengths), cutoff)
+        values = np.empty((len(origins), horizon, len(self.quantiles)))
+        for part, histories in feature_chunks(panel, origins, self.facts):
+            for start in range(part.start, part.stop, size := max(1, ROWS_AT_A_TIME // horizon)):
+                some = slice(start, min(start + size, part.stop))
+                values[some] = self._values(histories, origins.take(some))
+        bound = 0.0 if self.facts.never_negative else -np.inf
+        rows = origins.series, origins.cutoff
+        values, limited = within_limits(panel, *rows, values, self.typical_largest, bound)
+        limited.warn()
+        return rows_frame(panel, *rows, values, self.quantiles)
+
+    def _values(self, histories: Any, origins: Origins) -> np.ndarray:
+        """(origins, horizon, levels) in units of demand."""
+        values = np.empty((len(origins), self.facts.horizon, len(self.quantiles)))
+        for group in self.groups:
+            steps = np.arange(group.first, group.last + 1)
+            each = origins.take(np.repeat(np.arange(len(origins)), len(steps)))
+            x, names = _matrix(histories.features(each, np.tile(steps, len(origins))))
+            assert names == self.names
+            quantiles = histories.scale_at(each).backward(group(x))
+            values[:, group.first - 1 : group.last] = quantiles.reshape(len(origins), len(steps), -1)
+        return values
+
+    def files(self) -> dict[str, bytes]:
+        described = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "layout": self.layout.description,
+            "facts": asdict(self.facts),
+            "quantiles": self.quantiles,
+            "typical_largest": self.typical_largest,
+            "names": self.names,
+            "groups": [
+                {
+                    "first": group.first,
+                    "last": group.last,
+                    "starts": group.starts,
+                    "linear": {
+                        "mean": group.linear.mean.tolist(),
+                        "spread": group.linear.spread.tolist(),
+                        "slope": group.linear.slope.tolist(),
+                        "start": group.linear.start,
+                    },
+                }
+                for group in self.groups
+            ],
+        }
+        files = {FACTS: json.dumps(described, indent=1).encode()}
+        for group in self.groups:
+            for level, text in zip(self.quantiles, group.trees, strict=True):
+                files[_file(group.last, level)] = text.encode()
+        return files
+
+
+def _file(last: int, level: float) -> str:
+    return f"trees-{last}-{quantile_column(level)}.txt"
+
+
+def _matrix(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(rows, features) in float32, and the names of the features."""
+    return np.stack([column.astype(np.float32) for column in columns.values()], axis=1), tuple(columns)
+
+
+class BoostedTrees:
+    """LightGBM under the name `lightgbm`."""
+
+    def check(self, options: TrainOptions) -> None:
+        require_lightgbm()
+
+    def fit(self, panel: Panel, options: TrainOptions) -> FittedTrees:
+        require_lightgbm()
+        if options.start_from is not None:
+            raise ConfigError("lightgbm cannot start from another forecaster; train it without start_from")
+        started = time.monotonic()
+        known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
+        known.require_verified()
+        facts = Facts.of(known, options.horizon)
+        origins = draw_origins(known, facts, np.random.default_rng([options.seed, 0]))
+        clock = _Clock(started, options.max_minutes, len(horizon_groups(options.horizon)), len(options.quantiles))
+        groups, names = [], ()
+        for first, last in horizon_groups(options.horizon):
+            rows = TrainingRows.of(known, facts, origins, first, last, options.seed)
+            groups.append(_learn(rows, options, clock))
+            names = rows.names
+        largest = _typical_largest(known)
+        return FittedTrees(known.layout, facts, options.quantiles, largest, names, tuple(groups))
+
+    def load(self, folder: Path, options: TrainOptions) -> FittedTrees:
+        require_lightgbm()
+        files = ArtifactFolder(folder, "fit the model again")
+        try:
+            described = json.loads(files.read_verified(FACTS))
+            if (described["format"], described["version"]) != (FORMAT, FORMAT_VERSION):
+                raise ArtifactError(f"{folder / FACTS} was written by another version of mqcast; fit the model again")
+            facts = Facts(**described["facts"] | {"switches": tuple(described["facts"]["switches"])})
+            quantiles, names = tuple(described["quantiles"]), tuple(described["names"])
+            layout = Layout.from_description(described["layout"])
+            groups = tuple(_group(files, group, quantiles, len(names)) for group in described["groups"])
+            if [g.last for g in groups] != [last for _, last in horizon_groups(facts.horizon)]:
+                raise ValueError("groups of other horizons")
+            largest = float(described["typical_largest"])
+        except ArtifactError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MqcastError) as error:
+            raise files.damaged(FACTS, error) from None
+        return FittedTrees(layout, facts, quantiles, largest, names, groups)
+
+
+def _group(files: ArtifactFolder, described: dict[str, Any], quantiles: tuple[float, ...], num_features: int) -> Group:
+    arrays = {name: np.array(described["linear"][name], np.float64) for name in ("mean", "spread", "slope")}
+    starts = tuple(float(start) for start in described["starts"])
+    if any(array.shape != (num_features,) for array in arrays.values()) or len(starts) != len(quantiles):
+        raise ValueError("other features or levels")
+    last = int(described["last"])
+    trees = tuple(files.read_verified(_file(last, level)).decode() for level in quantiles)
+    linear = Linear(**arrays, start=float(described["linear"]["start"]))
+    group = Group(int(described["first"]), last, linear, starts, trees)
+    if any(booster.num_feature() != num_features for booster in group.boosters):
+        raise ValueError("trees of other features")
+    return group
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def draw_origins(panel: Panel, facts: Facts, rng: np.random.Generator) -> Origins:
+    """Cutoffs to train on, from the first sale of each series to before its last observation; recent ones preferred."""
+    first = panel.first_step
+    if facts.never_negative:
+        row = first_sales(panel)
+        stored = panel.arrays.get("steps")
+        late = row - panel.offsets[:-1] if stored is None else stored[np.minimum(row, panel.num_rows - 1)]
+        first = np.where(row < panel.offsets[1:], panel.first_step + late, panel.last_step + 1)
+    count = np.maximum(panel.last_observed - first, 0)
+    if not count.any():
+        raise DataError("no series has a sale and a later observation", "give more history")
+    most = ROWS_A_GROUP // min(LEAST_AHEAD, facts.horizon)
+    if count.sum() <= most:
+        series = np.repeat(np.arange(panel.num_series), count)
+        age = np.arange(len(series)) - np.repeat(np.cumsum(count) - count, count)
+    else:
+        half_life = max(Spans.of(panel.axis.frequency).year, 8 * facts.horizon)
+        reach = -np.expm1(-math.log(2) * count / half_life)
+        series = np.sort(rng.choice(panel.num_series, most, p=reach / reach.sum()))
+        age = -np.log1p(-rng.random(most) * reach[series]) * half_life / math.log(2)
+        age = np.minimum(age.astype(np.int64), count[series] - 1)
+        series, age = np.unique(np.stack((series, age), axis=1), axis=0).T
+    return Origins(series, panel.last_observed[series] - 1 - age)
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Features, scaled targets and weights of the rows of a group; `is_train` and `is_valid` split them by time."""
+
+    first: int
+    last: int
+    names: tuple[str, ...]
+    x: np.ndarray
+    z: np.ndarray
+    weight: np.ndarray
+    is_train: np.ndarray
+    is_valid: np.ndarray
+
+    @classmethod
+    def of(cls, panel: Panel, facts: Facts, origins: Origins, first: int, last: int, seed: int) -> "TrainingRows":
+        number = last - first + 1
+        each = int(np.clip(ROWS_A_GROUP // len(origins), 1, number))
+        offset = np.random.default_rng([seed, first]).integers(number, size=len(origins))
+        ahead = first + (offset[:, None] + np.arange(each) * number // each) % number
+        xs, zs, weights, kept, names = [], [], [], [], ()
+        for part, histories in feature_chunks(panel, origins, facts):
+            index = np.repeat(np.arange(part.start, part.stop), each)
+            steps = ahead[part].reshape(-1)
+            z = histories.targets(origins.take(index), steps)
+            index, steps, z = (values[~np.isnan(z)] for values in (index, steps, z))
+            if z.size:
+                x, names = _matrix(histories.features(origins.take(index), steps))
+                xs.append(x)
+                zs.append(z)
+                weights.append(histories.scale_at(origins.take(index)).level)
+                kept.append((index, steps))
+        if not zs:
+            raise DataError(f"no cutoff has an observation {first} to {last} steps later", "forecast fewer steps")
+        index, steps = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        is_train, is_valid = _split(panel, origins.take(index), steps, facts.horizon)
+        x, z = np.concatenate(xs), np.concatenate(zs)
+        weight = _weights(np.concatenate(weights), facts)
+        return cls(first, last, names, x, z, weight, is_train, is_valid)
+
+
+WEIGHT_POWER = 0.25
+
+
+def _weights(level: np.ndarray, facts: Facts) -> np.ndarray:
+    """Larger series weigh more, but much less than their share of demand."""
+    if not facts.never_negative:
+        return np.ones(len(level))
+    weight = (level / np.median(level)) ** WEIGHT_POWER
+    return weight / weight.mean()
+
+
+def _split(panel: Panel, origins: Origins, ahead: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with targets up to a date a horizon before the end, and rows with cutoffs from that date on."""
+    until = panel.last_observed_time(horizon)
+    cutoff = panel.times_at(origins.series, origins.cutoff, 1)[:, 0]
+    target = panel.times_at(origins.series, origins.cutoff + ahead, 1)[:, 0]
+    return target <= until, cutoff >= until
+
+
+@dataclass
+class _Clock:
+    """The time that is left for each training."""
+
+    started: float
+    max_minutes: float | None
+    num_groups: int
+    num_levels: int
+    num_done: float = 0.0
+
+    def deadline(self, share: float = 1.0) -> float:
+        """When the next training should end, which is `share` of a level of a group."""
+        if self.max_minutes is None:
+            return math.inf
+        now, end = time.monotonic(), self.started + 60 * self.max_minutes
+        left = max(self.num_groups * self.num_levels - self.num_done, share)
+        return now + max(end - now, 0.0) * share / left
+
+
+def _learn(rows: TrainingRows, options: TrainOptions, clock: _Clock) -> Group:
+    with process.importing():
+        import lightgbm
+
+    is_category = np.array([name.startswith("code:") for name in rows.names])
+    linear = Linear.fit(rows.x, rows.z, rows.weight, is_category)
+    rest = rows.z - linear(rows.x)
+    parameters = PARAMETERS | _sizes(len(rest)) | {"seed": options.seed % 2**31}
+    data = lightgbm.Dataset(
+        rows.x, rest, weight=rows.weight, categorical_feature=np.flatnonzero(is_category).tolist(), params=parameters
+    ).construct()
+    most = MOST_ROUNDS if options.max_steps is None else min(MOST_ROUNDS, options.max_steps)
+    rounds = _rounds(lightgbm, data, rest, rows, parameters, options, most)
+    starts, trees = [], []
+    for level, number in zip(options.quantiles, rounds, strict=True):
+        start = float(np.quantile(rest, level))
+        data.set_init_score(np.full(len(rest), start))
+        booster = lightgbm.train(
+            parameters | {"alpha": level}, data, number, callbacks=[_stops_at(lightgbm, clock.deadline())]
+        )
+        clock.num_done += 1
+        starts.append(start)
+        trees.append(booster.model_to_string(num_iteration=-1))
+    return Group(rows.first, rows.last, linear, tuple(starts), tuple(trees))
+
+
+def _sizes(num_rows: int) -> dict[str, int]:
+    return {"num_leaves": int(np.clip(num_rows // 500, 7, 63)), "min_data_in_leaf": int(np.clip(num_rows // 500, 20, 100))}
+
+
+def _rounds(
+    lightgbm: Any, data: Any, rest: np.ndarray, rows: TrainingRows, parameters: dict[str, Any], options: Any, most: int
+) -> list[int]:
+    """How many rounds to train each level: the best on the last horizon at the lowest, middle and highest level."""
+    levels = options.quantiles
+    train, valid = np.flatnonzero(rows.is_train), np.flatnonzero(rows.is_valid)
+    if len(valid) < LEAST_VALID or len(train) < 2 * len(valid) or most < USUAL_ROUNDS:
+        return [min(USUAL_ROUNDS, most)] * len(levels)
+    tried = sorted({levels[0], min(levels, key=lambda level: abs(level - 0.5)), levels[-1]})
+    best = {}
+    for level in tried:
+        start = float(np.quantile(rest[train], level))
+        parts = []
+        for index in (train, valid):
+            part = data.subset(index).construct()
+            part.set_init_score(np.full(len(index), start))
+            parts.append(part)
+        booster = lightgbm.train(
+            parameters | {"alpha": level},
+            parts[0],
+            most,
+            valid_sets=[parts[1]],
+            callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+        )
+        best[level] = max(booster.best_iteration, 10)
+    return [best[min(tried, key=lambda one: abs(one - level))] for level in levels]
+
+
+def _stops_at(lightgbm: Any, deadline: float) -> Any:
+    def stop(state: Any) -> None:
+        if time.monotonic() > deadline:
+            raise lightgbm.callback.EarlyStopException(state.iteration, [])
+
+    return stop
+
+
+def _typical_largest(panel: Panel) -> float:
+    """The median over series of the largest value so far."""
+    largest: list[np.ndarray] = []
+    for first, stop in panel.series_chunks():
+        a, b = panel.offsets[first], panel.offsets[stop]
+        size = np.nan_to_num(np.abs(np.asarray(panel.target[a:b], np.float64)))
+        largest.append(np.maximum.reduceat(size, panel.offsets[first:stop] - a))
+    sold = np.concatenate(largest)
+    return float(np.median(sold[sold > 0])) if (sold > 0).any() else 0.0
