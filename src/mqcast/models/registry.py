@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""Models by name: the networks of the family, seasonal naive, means of several models, and registered classes."""
+"""Models by name: the networks of the family, trees, seasonal naive, means of several models, registered classes."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,15 @@ from mqcast.settings import FAMILY, nearest
 BASELINE = "seasonal-naive"  # part of every report
 DEFAULT = "mqt"
 MOST_MEMBERS = 100
-_OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive}
+
+
+def _trees() -> Model:
+    from mqcast.models.boost import BoostedTrees
+
+    return BoostedTrees()
+
+
+_OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive, "lightgbm": _trees}
 _COMBINED: dict[str, Callable[[list[Model]], Model]] = {"mean_of": MeanOf}
 _OUTSIDE: dict[str, Callable[[], Any]] = {}
 _CALL = re.compile(r"(\w+)\((.*)\)")
