@@ -7,8 +7,9 @@ level of the series at the cutoff, so that what one series teaches holds for all
 import importlib.util
 import json
 import math
+import os
+import re
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from mqcast.data.views import can_be_read_as, known_at, read_as
 from mqcast.data.windows import as_time
 from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError
 from mqcast.forecast.frames import plan_cutoffs, rows_frame
-from mqcast.forecast.limits import Limited, within_limits
+from mqcast.forecast.limits import within_limits
 from mqcast.levels import quantile_column
 from mqcast.models.boost_features import Facts, Origins, Spans, feature_chunks
 from mqcast.models.protocol import TrainOptions
@@ -37,9 +38,13 @@ FACTS = "trees.json"
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
 ROWS_A_GROUP, LEAST_AHEAD = 300_000, 3  # rows of training, and horizons of each cutoff among them
 ROWS_AT_A_TIME = 100_000  # in a forecast
-MOST_ROUNDS, PATIENCE, USUAL_ROUNDS = 400, 30, 100
+ROWS_A_THREAD = 20_000
+MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 400, 30, 100, 20
 LEAST_VALID = 500  # rows that decide how long to train
-RIDGE = 1e-3
+LEVELS = re.compile(r"(mean|cycle|median|year|season) |alike .* \d+$|plan .* (usual|ratio)$")  # linear in these
+MOST_MISSING = 0.1  # of a feature that the linear forecast uses
+RIDGE = 0.02
+BETTER = 0.99  # of the loss without it: a linear forecast that is not better than this is left out
 FAR = 6.0  # standard deviations: features and targets beyond are cut off in the linear forecast
 PARAMETERS = {
     "objective": "quantile",
@@ -52,7 +57,6 @@ PARAMETERS = {
     "feature_pre_filter": False,
     "deterministic": True,
     "force_col_wise": True,
-    "num_threads": 0,
     "verbosity": -1,
 }
 
@@ -60,6 +64,19 @@ PARAMETERS = {
 def require_lightgbm() -> None:
     if importlib.util.find_spec("lightgbm") is None:
         raise ConfigError('lightgbm is not installed; `pip install "mqcast[boost]"`, or choose another model')
+
+
+def num_threads(num_rows: int) -> int:
+    """One for few rows, else the cores that are free: threads that wait for each other are slower than one alone.
+
+    Trees and forecasts do not depend on it.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if num_rows < ROWS_A_THREAD:
+        return 1
+    return max(1, int(told)) if told.isdecimal() else max(1, round(cores - busy))
 
 
 def horizon_groups(horizon: int) -> tuple[tuple[int, int], ...]:
@@ -71,7 +88,7 @@ def horizon_groups(horizon: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear forecast of the scaled target: the features' means where they are missing, cut off where they are far."""
+    """A linear forecast of the scaled target; a missing feature counts as its mean, and a far one is cut off."""
 
     mean: np.ndarray
     spread: np.ndarray
@@ -79,9 +96,15 @@ class Linear:
     start: float
 
     @classmethod
-    def fit(cls, x: np.ndarray, z: np.ndarray, weight: np.ndarray, is_category: np.ndarray) -> "Linear":
+    def none(cls, num_features: int) -> "Linear":
+        nothing = np.zeros(num_features)
+        return cls(nothing, nothing, nothing, 0.0)
+
+    @classmethod
+    def fit(cls, x: np.ndarray, z: np.ndarray, weight: np.ndarray, names: tuple[str, ...]) -> "Linear":
         mean, spread = _moments(x)
-        usable = np.flatnonzero((spread > 0) & ~is_category)
+        is_level = np.array([bool(LEVELS.match(name)) for name in names])
+        usable = np.flatnonzero((spread > 0) & is_level & (np.isnan(x).mean(axis=0) < MOST_MISSING))
         standard = _standard(x[:, usable], mean[usable], spread[usable])
         centre, width = float(np.median(z)), float(np.std(z)) or 1.0
         target = np.clip(z, centre - FAR * width, centre + FAR * width)
@@ -130,12 +153,12 @@ class Group:
         with process.importing():
             import lightgbm
 
-        return [lightgbm.Booster(params={"verbosity": -1}, model_str=text) for text in self.trees]
+        return [lightgbm.Booster(model_str=text) for text in self.trees]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """(rows, levels) of scaled quantiles, in order."""
         linear = self.linear(x)
-        learnt = [np.asarray(booster.predict(x)) for booster in self.boosters]
+        learnt = [np.asarray(booster.predict(x, num_threads=num_threads(len(x)))) for booster in self.boosters]
         return np.sort(np.stack([linear + a + b for a, b in zip(self.starts, learnt, strict=True)], axis=1), axis=1)
 
 
@@ -393,22 +416,21 @@ def _learn(rows: TrainingRows, options: TrainOptions, clock: _Clock) -> Group:
     with process.importing():
         import lightgbm
 
-    is_category = np.array([name.startswith("code:") for name in rows.names])
-    linear = Linear.fit(rows.x, rows.z, rows.weight, is_category)
-    rest = rows.z - linear(rows.x)
-    parameters = PARAMETERS | _sizes(len(rest)) | {"seed": options.seed % 2**31}
+    categories = [k for k, name in enumerate(rows.names) if name.startswith("code:")]
+    parameters = PARAMETERS | _sizes(len(rows.z))
+    parameters |= {"seed": options.seed % 2**31, "num_threads": num_threads(len(rows.z))}
     data = lightgbm.Dataset(
-        rows.x, rest, weight=rows.weight, categorical_feature=np.flatnonzero(is_category).tolist(), params=parameters
+        rows.x, rows.z, weight=rows.weight, categorical_feature=categories, params=parameters
     ).construct()
     most = MOST_ROUNDS if options.max_steps is None else min(MOST_ROUNDS, options.max_steps)
-    rounds = _rounds(lightgbm, data, rest, rows, parameters, options, most)
+    linear, rounds = _validated(lightgbm, data, rows, parameters, options.quantiles, most, clock)
+    base = linear(rows.x)
     starts, trees = [], []
     for level, number in zip(options.quantiles, rounds, strict=True):
-        start = float(np.quantile(rest, level))
-        data.set_init_score(np.full(len(rest), start))
-        booster = lightgbm.train(
-            parameters | {"alpha": level}, data, number, callbacks=[_stops_at(lightgbm, clock.deadline())]
-        )
+        start = float(np.quantile(rows.z - base, level))
+        data.set_init_score(base + start)
+        stop = _stops_at(lightgbm, clock.deadline())
+        booster = lightgbm.train(parameters | {"alpha": level}, data, number, callbacks=[stop])
         clock.num_done += 1
         starts.append(start)
         trees.append(booster.model_to_string(num_iteration=-1))
@@ -416,41 +438,51 @@ def _learn(rows: TrainingRows, options: TrainOptions, clock: _Clock) -> Group:
 
 
 def _sizes(num_rows: int) -> dict[str, int]:
-    return {"num_leaves": int(np.clip(num_rows // 500, 7, 63)), "min_data_in_leaf": int(np.clip(num_rows // 500, 20, 100))}
+    size = num_rows // 500
+    return {"num_leaves": int(np.clip(size, 7, 63)), "min_data_in_leaf": int(np.clip(size, 20, 100))}
 
 
-def _rounds(
-    lightgbm: Any, data: Any, rest: np.ndarray, rows: TrainingRows, parameters: dict[str, Any], options: Any, most: int
-) -> list[int]:
-    """How many rounds to train each level: the best on the last horizon at the lowest, middle and highest level."""
-    levels = options.quantiles
+def _validated(
+    lightgbm: Any,
+    data: Any,
+    rows: TrainingRows,
+    parameters: dict[str, Any],
+    levels: tuple[float, ...],
+    most: int,
+    clock: _Clock,
+) -> tuple[Linear, list[int]]:
+    """What does best on the last horizon: with or without a linear forecast, and how many rounds at each level.
+
+    Rounds are found at the lowest, the middle and the highest level, and hold for the levels nearest to these.
+    """
+    none, middle = Linear.none(rows.x.shape[1]), min(levels, key=lambda level: abs(level - 0.5))
     train, valid = np.flatnonzero(rows.is_train), np.flatnonzero(rows.is_valid)
     if len(valid) < LEAST_VALID or len(train) < 2 * len(valid) or most < USUAL_ROUNDS:
-        return [min(USUAL_ROUNDS, most)] * len(levels)
-    tried = sorted({levels[0], min(levels, key=lambda level: abs(level - 0.5)), levels[-1]})
-    best = {}
-    for level in tried:
-        start = float(np.quantile(rest[train], level))
-        parts = []
-        for index in (train, valid):
-            part = data.subset(index).construct()
-            part.set_init_score(np.full(len(index), start))
-            parts.append(part)
-        booster = lightgbm.train(
-            parameters | {"alpha": level},
-            parts[0],
-            most,
-            valid_sets=[parts[1]],
-            callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
-        )
-        best[level] = max(booster.best_iteration, 10)
-    return [best[min(tried, key=lambda one: abs(one - level))] for level in levels]
+        return none, [min(USUAL_ROUNDS, most)] * len(levels)
+    parts = [data.subset(index).construct() for index in (train, valid)]
+
+    def tried(linear: Linear, level: float) -> tuple[float, int]:
+        start = float(np.quantile(rows.z[train] - linear(rows.x[train]), level))
+        for part, index in zip(parts, (train, valid), strict=True):
+            part.set_init_score(linear(rows.x[index]) + start)
+        stops = [lightgbm.early_stopping(PATIENCE, verbose=False), _stops_at(lightgbm, clock.deadline(0.5))]
+        booster = lightgbm.train(parameters | {"alpha": level}, parts[0], most, valid_sets=[parts[1]], callbacks=stops)
+        return booster.best_score["valid_0"]["quantile"], max(booster.best_iteration, LEAST_ROUNDS)
+
+    linear = Linear.fit(rows.x[train], rows.z[train], rows.weight[train], rows.names)
+    without, within = tried(none, middle), tried(linear, middle)
+    is_better = within[0] < BETTER * without[0]
+    chosen = Linear.fit(rows.x, rows.z, rows.weight, rows.names) if is_better else none
+    best = {middle: within[1] if is_better else without[1]}
+    for level in {levels[0], levels[-1]} - {middle}:
+        best[level] = tried(linear if is_better else none, level)[1]
+    return chosen, [best[min(best, key=lambda one: abs(one - level))] for level in levels]
 
 
 def _stops_at(lightgbm: Any, deadline: float) -> Any:
     def stop(state: Any) -> None:
         if time.monotonic() > deadline:
-            raise lightgbm.callback.EarlyStopException(state.iteration, [])
+            raise lightgbm.callback.EarlyStopException(state.iteration, state.evaluation_result_list or [])
 
     return stop
 

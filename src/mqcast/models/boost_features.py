@@ -71,7 +71,8 @@ class Facts:
     def of(cls, panel: Panel, horizon: int) -> "Facts":
         target = panel.target[_sampled(panel.num_rows)]
         seen = target[~np.isnan(target)]
-        never_negative = not any((panel.target[panel.offsets[a] : panel.offsets[b]] < 0).any() for a, b in panel.series_chunks())
+        chunks = (panel.target[panel.offsets[a] : panel.offsets[b]] for a, b in panel.series_chunks())
+        never_negative = not any((values < 0).any() for values in chunks)
         sold = seen[seen > 0] if never_negative else seen
         typical = float(np.median(sold.astype(np.float64))) if sold.size else 0.0
         known = panel.arrays["known_number"][_sampled(panel.num_rows)]
@@ -169,7 +170,8 @@ class Histories:
         ratio = Scale(before.level.reshape(-1), before.unit.reshape(-1), before.in_logs).forward(y.reshape(-1))
         had_level = (self.sale_counts if facts.never_negative else self.counts)[:, :-1] > 0
         self.ratio = np.where(had_level, ratio.reshape(self.shape), np.where(self.seen, 0.0, np.nan))
-        self.ratio_sums, self.ratio_squares = _totals(np.nan_to_num(self.ratio)), _totals(np.nan_to_num(self.ratio) ** 2)
+        ratio = np.nan_to_num(self.ratio)
+        self.ratio_sums, self.ratio_squares = _totals(ratio), _totals(ratio**2)
 
     # -- the grid ------------------------------------------------------------------------------------------------------
 
@@ -331,8 +333,8 @@ class Histories:
             columns[f"season day {years}"] = np.where(
                 enough, then_scale.forward(self._at(self.y, i, same)) - then_scale.forward(before), np.nan
             )
-            now = scale.forward(self._mean(i, t, length)) - scale.forward(self._mean(i, np.clip(then, -1, None), length))
-            columns[f"growth {years}"] = np.where(enough, now, np.nan)
+            growth = scale.forward(self._mean(i, t, length)) - scale.forward(before)
+            columns[f"growth {years}"] = np.where(enough, growth, np.nan)
         return columns
 
     def _calendar(self, times: np.ndarray) -> dict[str, np.ndarray]:
@@ -396,7 +398,7 @@ class Histories:
     # -- the past of steps like the target -----------------------------------------------------------------------------
 
     def _alike(self, i: np.ndarray, t: np.ndarray, u: np.ndarray, times: np.ndarray) -> dict[str, np.ndarray]:
-        """The mean of the past ratios to the level on steps that are like the target's: the same plan, weekday, feast."""
+        """Mean ratios to the level on past steps that are like the target: the same plan, weekday, holiday."""
         columns: dict[str, np.ndarray] = {}
         for name, cells, wanted in self._likenesses(i, u, times):
             keys, ratios = self._sorted(cells)
@@ -406,7 +408,7 @@ class Histories:
             stop = np.maximum(stop, start)
             known, latest = wanted >= 0, stop[:, None] - np.arange(1, MANY + 1)
             is_one = (latest >= start[:, None]) & known[:, None]
-            values = np.where(is_one, ratios[np.where(is_one, latest, 0)], 0.0) if ratios.size else np.zeros(is_one.shape)
+            values = np.where(is_one, np.append(ratios, 0.0)[np.where(is_one, latest, -1)], 0.0)
             for number in (FEW, MANY):
                 count = is_one[:, :number].sum(axis=1)
                 total = np.add.accumulate(values[:, :number], axis=1)[:, -1]
@@ -493,9 +495,7 @@ class Histories:
                 start = np.maximum(t + 1 - length, 0)
                 count = counts[i, t + 1] - counts[i, start]
                 total = sums[i, t + 1] - sums[i, start]
-                columns[f"past {name} {length}"] = np.divide(
-                    total, count, out=np.full(len(i), np.nan), where=count > 0
-                )
+                columns[f"past {name} {length}"] = np.divide(total, count, out=np.full(len(i), np.nan), where=count > 0)
             for length in (1, self.spans.windows[1]):
                 columns[f"past {name} change {length}"] = (
                     columns[f"past {name} {length}"] - columns[f"past {name} {self.spans.level}"]
@@ -577,4 +577,3 @@ def _median(values: np.ndarray) -> np.ndarray:
 def _joined(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """One code for pairs of codes."""
     return one * (int(other.max(initial=0)) + 1) + other
-
