@@ -7,6 +7,7 @@ level of the series at the cutoff, so that what one series teaches holds for all
 import importlib.util
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast import process
 from mqcast.artifact import ArtifactFolder
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
@@ -128,6 +130,9 @@ class BoostedTrees:
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedTrees:
         require_lightgbm()
+        with process.importing():
+            from mqcast.train.records import Message, progress
+
         if options.start_from is not None:
             raise ConfigError("lightgbm cannot start from another forecaster; train it without start_from")
         started = time.monotonic()
@@ -137,10 +142,17 @@ class BoostedTrees:
         origins = draw_origins(known, facts, np.random.default_rng([options.seed, 0]))
         clock = Clock(started, options.max_minutes, len(horizon_groups(options.horizon)), len(options.quantiles))
         groups, names = [], ()
-        for first, last in horizon_groups(options.horizon):
-            rows = TrainingRows.of(known, facts, origins, first, last, options.seed)
-            groups.append(learn(rows, options, clock))
-            names = rows.names
+        with (
+            progress(quiet=not options.verbose) if options.listeners is None else nullcontext(options.listeners) as told
+        ):
+            for first, last in horizon_groups(options.horizon):
+                rows = TrainingRows.of(known, facts, origins, first, last, options.seed)
+                groups.append(learn(rows, options, clock))
+                names = rows.names
+                rounds = "/".join(str(booster.num_trees()) for booster in groups[-1].boosters)
+                text = f"horizons {first} to {last}: {len(rows.z):,} rows, {len(names)} features, {rounds} trees"
+                for listener in listeners:
+                    listener(Message(text))
         largest = _typical_largest(known)
         return FittedTrees(known.layout, facts, options.quantiles, largest, names, tuple(groups))
 

@@ -20,9 +20,9 @@ from mqcast.models.boost_scale import Facts, Origins, Spans
 from mqcast.models.protocol import TrainOptions
 
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
-ROWS_A_GROUP, LEAST_AHEAD = 300_000, 3  # rows of training, and horizons of each cutoff among them
+ROWS_A_GROUP, LEAST_AHEAD = 250_000, 3  # rows of training, and horizons of each cutoff among them
 ROWS_A_THREAD = 20_000
-MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 400, 30, 100, 20
+MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 250, 25, 80, 15
 LEAST_VALID = 500  # rows that decide how long to train
 LEVELS = re.compile(r"(mean|cycle|median|year|season) |alike .* \d+$|plan .* (usual|ratio)$")  # linear in these
 MOST_MISSING = 0.1  # of a feature that the linear forecast uses
@@ -32,7 +32,7 @@ BETTER = 0.99  # of the loss without it: a linear forecast that is not better th
 FAR = 6.0  # standard deviations: features and targets beyond are cut off in the linear forecast
 PARAMETERS = {
     "objective": "quantile",
-    "learning_rate": 0.06,
+    "learning_rate": 0.08,
     "feature_fraction": 0.6,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
