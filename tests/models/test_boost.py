@@ -231,3 +231,9 @@ def test_a_world_with_every_kind_of_column_is_learnt_from():
     made = Forecaster("lightgbm", 4, LEVELS, world.schema, max_steps=3, verbose=False)
     found = made.fit(world.frame, static=world.static, events=world.events).predict()
     assert found.height == 8 * 4
+
+
+def test_listeners_are_told_of_every_group():
+    told = []
+    trees(Panel.from_frame(promoted_days(3, 60), {"known": ["promo"], "freq": "D"}), 7, 2, listeners=(told.append,))
+    assert [message.text.split(":")[0] for message in told] == [f"horizons {a} to {b}" for a, b in horizon_groups(7)]

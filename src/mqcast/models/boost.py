@@ -142,9 +142,8 @@ class BoostedTrees:
         origins = draw_origins(known, facts, np.random.default_rng([options.seed, 0]))
         clock = Clock(started, options.max_minutes, len(horizon_groups(options.horizon)), len(options.quantiles))
         groups, names = [], ()
-        with (
-            progress(quiet=not options.verbose) if options.listeners is None else nullcontext(options.listeners) as told
-        ):
+        given = options.listeners
+        with progress(quiet=not options.verbose) if given is None else nullcontext(given) as listeners:
             for first, last in horizon_groups(options.horizon):
                 rows = TrainingRows.of(known, facts, origins, first, last, options.seed)
                 groups.append(learn(rows, options, clock))
