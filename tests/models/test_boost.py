@@ -237,3 +237,16 @@ def test_listeners_are_told_of_every_group():
     told = []
     trees(Panel.from_frame(promoted_days(3, 60), {"known": ["promo"], "freq": "D"}), 7, 2, listeners=(told.append,))
     assert [message.text.split(":")[0] for message in told] == [f"horizons {a} to {b}" for a, b in horizon_groups(7)]
+
+
+def test_the_last_horizon_decides_how_long_to_train(monkeypatch):
+    monkeypatch.setattr(boost_training, "LEAST_VALID", 20)
+    rows = promoted_days(6, 120)
+    panel = Panel.from_frame(rows, {"known": ["promo"], "freq": "D"})
+    fitted = trees(panel, 3, boost_training.USUAL_ROUNDS)
+    rounds = {booster.num_trees() for group in fitted.groups for booster in group.boosters}
+    assert len(rounds) > 1
+    assert min(rounds) >= boost_training.LEAST_ROUNDS
+    forecasts = fitted.forecast(panel, rows["ds"][110], rows["ds"][110])
+    both = forecasts.join(rows, on=["unique_id", "ds"])
+    assert (both["q0.5"] - both["y"]).abs().sum() < 0.2 * both["y"].sum()

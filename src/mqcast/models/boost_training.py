@@ -28,7 +28,6 @@ LEVELS = re.compile(r"(mean|cycle|median|year|season) |alike .* \d+$|plan .* (us
 MOST_MISSING = 0.1  # of a feature that the linear forecast uses
 RIDGE = 0.02
 WEIGHT_POWER = 0.25  # of the level: larger series weigh more, but less than their share of demand
-BETTER = 0.99  # of the loss without it: a linear forecast that is not better than this is left out
 FAR = 6.0  # standard deviations: features and targets beyond are cut off in the linear forecast
 PARAMETERS = {
     "objective": "quantile",
@@ -286,12 +285,12 @@ def _validated(
         return booster.best_score["valid_0"]["quantile"], max(booster.best_iteration, LEAST_ROUNDS)
 
     linear = Linear.fit(rows.x[train], rows.z[train], rows.weight[train], rows.names)
-    without, within = tried(none, middle), tried(linear, middle)
-    is_better = within[0] < BETTER * without[0]
+    some = sorted({levels[0], middle, levels[-1]})
+    without, within = ({level: tried(start, level) for level in some} for start in (none, linear))
+    losses = [sum(loss for loss, _ in of.values()) for of in (without, within)]
+    is_better = losses[1] < losses[0]
     chosen = Linear.fit(rows.x, rows.z, rows.weight, rows.names) if is_better else none
-    best = {middle: within[1] if is_better else without[1]}
-    for level in {levels[0], levels[-1]} - {middle}:
-        best[level] = tried(linear if is_better else none, level)[1]
+    best = {level: rounds for level, (_, rounds) in (within if is_better else without).items()}
     return chosen, [best[min(best, key=lambda one: abs(one - level))] for level in levels]
 
 
