@@ -240,7 +240,7 @@ def test_listeners_are_told_of_every_group():
 
 
 def test_the_last_horizon_decides_how_long_to_train(monkeypatch):
-    monkeypatch.setattr(boost_training, "LEAST_VALID", 20)
+    monkeypatch.setattr(boost_training, "LEAST_VALID", 5)
     rows = promoted_days(6, 120)
     panel = Panel.from_frame(rows, {"known": ["promo"], "freq": "D"})
     fitted = trees(panel, 3, boost_training.USUAL_ROUNDS)
