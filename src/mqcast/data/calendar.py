@@ -69,11 +69,15 @@ class Calendar:
         first, last = self.period_days(times)
         start, stop = int(first.min()), int(last.max()) + 1
         on_day = np.zeros((stop - start, len(self.holidays)), np.int32)
-        for i, (region, name) in enumerate(self.holidays):
-            days = _holidays(region, *_years(start, stop)).get(name, ())
-            on_day[[day - start for day in days if start <= day < stop], i] = 1
+        for i, days in enumerate(self.holiday_days(start, stop)):
+            on_day[days - start, i] = 1
         total = np.concatenate((np.zeros((1, len(self.holidays)), np.int32), on_day.cumsum(axis=0, dtype=np.int32)))
         return total[last + 1 - start] > total[first - start]
+
+    def holiday_days(self, start: int, stop: int) -> list[np.ndarray]:
+        """The days (since 1970) of each holiday from `start` to before `stop`."""
+        days = (_holidays(region, *_years(start, stop)).get(name, ()) for region, name in self.holidays)
+        return [np.array([day for day in of_one if start <= day < stop], np.int64) for of_one in days]
 
     def period_days(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last day (since 1970) of the period of each time."""

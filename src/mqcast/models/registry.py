@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""Models by name: the networks of the family, seasonal naive, combinations of models, and registered ones."""
+"""Models by name: the networks of the family, trees, seasonal naive, combinations of models, and registered ones."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,19 @@ AUTO = "auto"
 AUTO_MEMBERS = ("mqt", "mqcnn", "lightgbm", BASELINE)
 MOST_MEMBERS = 100
 Members = list[tuple[str, Model]]
-_OWN: dict[str, Callable[[], Model]] = {BASELINE: SeasonalNaive, AUTO: lambda: _combined(AUTO, AUTO, _auto_members())}
+
+
+def _trees() -> Model:
+    from mqcast.models.boost import BoostedTrees
+
+    return BoostedTrees()
+
+
+_OWN: dict[str, Callable[[], Model]] = {
+    BASELINE: SeasonalNaive,
+    "lightgbm": _trees,
+    AUTO: lambda: _combined(AUTO, AUTO, _auto_members()),
+}
 _COMBINED: dict[str, tuple[Callable[[Members], Model], int, int]] = {  # the fewest and the most members
     "mean_of": (lambda members: MeanOf([model for _, model in members]), 2, MOST_MEMBERS),
     AUTO: (lambda members: Auto(_numbered(members)), 1, MOST_MEMBERS),
