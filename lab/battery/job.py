@@ -25,16 +25,13 @@ from lab.battery.tasks import Mode, task_of
 from lab.experiments.fev_scores import Grid, mean_scores
 from lab.experiments.records import Record
 from lab.experiments.systems import SEASONAL_NAIVE, import_models
-from lab.experiments.training import once, read_json, steps_within, write_frame, write_json
+from lab.experiments.training import read_json, write_frame, write_json
 from lab.experiments.window_data import WindowData
-from mqcast import models
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError
 from mqcast.evaluation import volatility
 from mqcast.forecaster import Forecaster
 from mqcast.levels import pinball, quantile_column
-from mqcast.settings import FAMILY
-from mqcast.settings.merge import user_layers
 
 JOB, RECORD, COST, PUBLISHED = "job.json", "record.json", "cost.json", "fev_published.csv"
 MOST_REVISED = 200  # series whose revisions are judged
@@ -119,26 +116,8 @@ class System:
             config=self.job.settings or None,
             seed=self.job.seed,
             folder=folder,
-            **self._limits(panel, folder),
+            max_minutes=self.job.minutes,
         ).fit(panel, resume=True)
-
-    def _limits(self, panel: Panel, folder: Path) -> dict[str, Any]:
-        """Minutes, of CPU, become steps of a network: so its learning rate falls to zero in time."""
-        job, task = self.job, self.data.task
-        model = models.get(job.system)
-        if job.minutes is None or job.system not in FAMILY:
-            return {"max_minutes": job.minutes}
-        options = models.TrainOptions(
-            horizon=task.horizon, quantiles=task.levels, seed=job.seed, layers=user_layers(job.settings or None)
-        )
-        config = model.settings(panel, options).config  # pyright: ignore[reportAttributeAccessIssue]
-        minutes, most = job.minutes, config.train.max_steps
-
-        def decide() -> dict[str, Any]:
-            within = steps_within(minutes, panel, config, folder, "auto")
-            return {"max_steps": within if most is None else min(within, most)}
-
-        return {"max_steps": once(folder.with_suffix(".json"), {"minutes": minutes}, decide)["max_steps"]}
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from mqcast import Panel
 from mqcast.data.batch import Assembler, Batch
+from mqcast.data.inputs import Inputs
 from mqcast.data.windows import WindowPlan
 from mqcast.nn.attention import Maps
-from mqcast.data.inputs import Inputs
 from mqcast.nn.networks import Network
 from mqcast.settings import ModelConfig, ScalingConfig, WindowConfig
 from mqcast.simulate import lognormal_world

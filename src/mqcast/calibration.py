@@ -7,10 +7,7 @@ in 90 % of them. Errors of the same date go together across series, and so do th
 evidence is how much coverage differs between dates and between cutoffs, not the number of rows.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,25 +19,15 @@ from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecas
 from mqcast.evaluation.stabilise import with_quantiles
 from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
 from mqcast.levels import pinball, quantile_column
+from mqcast.shifts import Shifts, groups, spreads
 
-FORMAT, FORMAT_VERSION = "mqcast-calibrator", 1
 LEAST_DATES, LEAST_CUTOFFS = 8, 3
 LEAST_BEYOND = 5  # forecasts whose demand should be on the rarer side of a level
-SHARE_OF_LEVEL = 0.1  # spreads are no smaller than this share of the mean quantile
 CONSISTENT = 1.5  # standard errors between the coverage and the level that are no evidence
 
 
-@dataclass(frozen=True, eq=False)
-class Calibrator:
-    """How far each level is moved, in spreads of the forecast, by group of leads: 1, 2–3, 4–7, 8–15 …
-
-    With `not_negative`, no quantile is moved below 0, and those that are 0 stay there, where demand is often 0.
-    """
-
-    levels: tuple[float, ...]
-    shift: np.ndarray  # (levels, groups of leads)
-    not_negative: bool
-    num_dates: int
+class Calibrator(Shifts):
+    """Shifts of quantiles, for frames of forecasts."""
 
     @property
     def shifts(self) -> pl.DataFrame:
@@ -72,42 +59,6 @@ class Calibrator:
         quantiles[:, places] = self.moved(quantiles[:, places], rows.lead)
         return with_quantiles(rows, np.sort(quantiles, axis=1))
 
-    def moved(self, quantiles: np.ndarray, lead: np.ndarray) -> np.ndarray:
-        """Rows of quantiles, with as many columns as there are levels, and the lead of each; sorted in each row."""
-        group = np.minimum(_groups(lead), self.shift.shape[1] - 1)
-        moved = self.within_bounds(quantiles, quantiles + self.shift.T[group] * _spreads(quantiles)[:, None])
-        return np.sort(moved, axis=1)
-
-    def moved_grid(self, quantiles: np.ndarray) -> np.ndarray:
-        """The same for (cutoffs, horizon, levels)."""
-        num, horizon, width = quantiles.shape
-        lead = np.tile(np.arange(1, horizon + 1), num)
-        return self.moved(quantiles.reshape(-1, width), lead).reshape(quantiles.shape)
-
-    def within_bounds(self, before: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """Moved quantiles on the side of 0 that they came from, if demand is not negative."""
-        if not self.not_negative:
-            return moved
-        return np.where(before == 0, 0.0, np.maximum(moved, np.minimum(before, 0.0)))
-
-    def to_json(self) -> str:
-        facts = {"format": FORMAT, "version": FORMAT_VERSION} | vars(self) | {"shift": self.shift.tolist()}
-        return json.dumps(facts, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Calibrator":
-        try:
-            facts: dict[str, Any] = json.loads(text)
-            if (facts["format"], facts["version"]) != (FORMAT, FORMAT_VERSION):
-                raise ValueError(f"format {facts['format']} {facts['version']}")
-            shift = np.array(facts["shift"], float)
-            calibrator = cls(tuple(facts["levels"]), shift, facts["not_negative"], facts["num_dates"])
-            if shift.ndim != 2 or len(shift) != len(calibrator.levels) or not np.isfinite(shift).all():
-                raise ValueError("its shifts do not fit its levels")
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"this is no calibrator ({error}); fit it again") from None
-        return calibrator
-
 
 def fit_calibrator(
     forecasts: Forecasts[IntoDataFrame],
@@ -131,10 +82,10 @@ def fit_calibrator(
     rows = rows if levels is None else rows.at_levels(tuple(levels))
     actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]
     rows, actual = rows.where(~np.isnan(actual)), actual[~np.isnan(actual)]
-    spread = _spreads(rows.quantiles)
+    spread = spreads(rows.quantiles)
     not_negative = bool(rows.quantiles.min() >= 0 and actual.min() >= 0)
     num_dates = _require_enough(rows)
-    shift = np.zeros((len(rows.levels), int(_groups(rows.lead).max()) + 1))
+    shift = np.zeros((len(rows.levels), int(groups(rows.lead).max()) + 1))
     middle = int(np.argmin(np.abs(np.array(rows.levels) - 0.5)))
     centre = (actual - rows.quantiles[:, middle]) / np.maximum(spread, np.finfo(float).tiny)
     for i, level in enumerate(rows.levels):
@@ -171,18 +122,9 @@ def _require_enough(rows: ForecastTable) -> int:
     return num_dates
 
 
-def _spreads(quantiles: np.ndarray) -> np.ndarray:
-    """For each row, the distance from its lowest to its highest quantile and a share of its size."""
-    return np.ptp(quantiles, axis=1) + SHARE_OF_LEVEL * np.abs(quantiles).mean(axis=1)
-
-
-def _groups(lead: np.ndarray) -> np.ndarray:
-    return np.log2(lead).astype(int)
-
-
 def _shifts(rows: ForecastTable, score: np.ndarray, centre: np.ndarray, level: float) -> np.ndarray:
     """The shift of all leads together, and of each group of leads what it shows beyond that."""
-    group = _groups(rows.lead)
+    group = groups(rows.lead)
     common = _shift(rows, score, centre, level)
     shifts = np.full(int(group.max()) + 1, common)
     for number in np.unique(group) if np.ptp(group) else ():
@@ -213,7 +155,7 @@ def _shift(rows: ForecastTable, score: np.ndarray, centre: np.ndarray, level: fl
 
 def _without_losses(calibrator: Calibrator, rows: ForecastTable, actual: np.ndarray) -> Calibrator:
     """The calibrator without the changes of those levels whose summed loss they raise."""
-    group, spread = _groups(rows.lead), _spreads(rows.quantiles)
+    group, spread = groups(rows.lead), spreads(rows.quantiles)
     shift = calibrator.shift.copy()
     for i, level in enumerate(rows.levels):
         before = rows.quantiles[:, i]

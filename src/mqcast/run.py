@@ -25,7 +25,6 @@ import torch
 from safetensors import SafetensorError
 
 from mqcast.artifact import MANIFEST, ArtifactFolder, Manifest, add_files, entry_of
-from mqcast.calibration import Calibrator
 from mqcast.data.batch import Assembler
 from mqcast.data.covariates import CategoryFilter, NumberScaler, OwnLevels
 from mqcast.data.inputs import Inputs
@@ -39,6 +38,7 @@ from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.nn import kernels
 from mqcast.nn.members import AnyNetwork, seeded_network
 from mqcast.settings import RunConfig, Settings
+from mqcast.shifts import Shifts
 from mqcast.version import __version__
 
 FORMAT, FORMAT_VERSION = "mqcast-run", 5
@@ -269,16 +269,16 @@ class Run:
         return {name: self.files.read_verified(name) for name in names}
 
     @cached_property
-    def calibrator(self) -> Calibrator | None:
+    def calibrator(self) -> Shifts | None:
         """How published quantiles are moved; None if they are those of the network."""
         if CALIBRATOR not in self.files.manifest().files:
             return None
-        calibrator = Calibrator.from_json(self.files.read_verified(CALIBRATOR))
+        calibrator = Shifts.from_json(self.files.read_verified(CALIBRATOR))
         if calibrator.levels != self.config.model.quantiles:
             raise self.files.damaged(CALIBRATOR, "its levels are not those of the network")
         return calibrator
 
-    def add_calibrator(self, calibrator: Calibrator) -> None:
+    def add_calibrator(self, calibrator: Shifts) -> None:
         """Move the quantiles that this run publishes from now on."""
         add_files(self.files, {CALIBRATOR: calibrator.to_json().encode()})
         self.__dict__.pop("calibrator", None)

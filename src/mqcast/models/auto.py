@@ -22,9 +22,9 @@ from mqcast.evaluation.reading import forecast_table
 from mqcast.evaluation.tables import Names
 from mqcast.levels import quantile_column
 from mqcast.models.blend import Blend, Judged, fit_blend, judged
-from mqcast.models.calibrated import calibrated, calibrator_of
+from mqcast.models.calibrated import calibrated
 from mqcast.models.ensemble import files_of
-from mqcast.models.holdout import Holdout, hold_out
+from mqcast.models.holdout import Holdout, calibrator_of, hold_out
 from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.seasonal_naive import SeasonalNaive

@@ -9,12 +9,12 @@ import polars as pl
 
 from mqcast import process
 from mqcast.artifact import ArtifactFolder
-from mqcast.calibration import Calibrator, fit_calibrator
+from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
-from mqcast.errors import NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.errors import TooFewRevisionsError
 from mqcast.levels import quantile_column
 from mqcast.models.ensemble import files_of, folder_of
-from mqcast.models.holdout import Holdout, hold_out
+from mqcast.models.holdout import calibrator_of, hold_out, tell_not_calibrated
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.stages import (
     REMEDY,
@@ -36,19 +36,6 @@ def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFra
     columns = [quantile_column(level) for level in calibrator.levels]
     values = calibrator.moved(frame.select(columns).to_numpy().astype(float), frame["horizon"].to_numpy())
     return frame.with_columns(pl.Series(name, values[:, i]) for i, name in enumerate(columns))
-
-
-def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
-    """The calibrator of forecasts of the held-out dates; None, with a warning, if these are too few."""
-    try:
-        return fit_calibrator(frame, holdout.actuals, options.quantiles, schema=holdout.panel.schema)
-    except TooFewRevisionsError as error:
-        _tell(error)
-        return None
-
-
-def _tell(error: TooFewRevisionsError) -> None:
-    warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +78,7 @@ class CalibratedModel:
         try:
             holdout = hold_out(stages.panel, stages.options)
         except TooFewRevisionsError as error:
-            _tell(error)
+            tell_not_calibrated(error)
             return None
         return calibrator_of(stages.revisions(self.name, holdout, 1), holdout, stages.options)
 

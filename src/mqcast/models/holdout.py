@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from mqcast.calibration import Calibrator, fit_calibrator
 from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
-from mqcast.errors import MqcastWarning, TooFewRevisionsError
+from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -32,6 +33,7 @@ class Holdout:
     first: Any
     last: Any
     actuals: pl.DataFrame
+    num_before: int  # steps of history before the held-out ones, in the median
 
     def revisions(self, fitted: FittedModel) -> pl.DataFrame:
         """The forecasts of a fitted model from these cutoffs; what it warns of is said when it forecasts in earnest."""
@@ -61,7 +63,20 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    return Holdout(known, first, last, _actuals(known, begin))
+    return Holdout(known, first, last, _actuals(known, begin), length - num_steps)
+
+
+def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
+    """The calibrator of forecasts of the held-out dates; None, with a warning, if these are too few."""
+    try:
+        return fit_calibrator(frame, holdout.actuals, options.quantiles, schema=holdout.panel.schema)
+    except TooFewRevisionsError as error:
+        tell_not_calibrated(error)
+        return None
+
+
+def tell_not_calibrated(error: TooFewRevisionsError) -> None:
+    warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
 
 
 def _actuals(panel: Panel, after: int) -> pl.DataFrame:

@@ -15,11 +15,10 @@ from mqcast.data.panel import Panel
 from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.launch import is_first
-from mqcast.models.calibrated import calibrator_of
-from mqcast.models.holdout import hold_out
+from mqcast.models.holdout import calibrator_of, hold_out
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
-from mqcast.models.rehearsal import after_rehearsal, best_step, rehearsal_of
+from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
 from mqcast.settings import FAMILY, RunConfig
 from mqcast.settings.merge import Layer, Merged, Origin, assigned_values
 
@@ -41,6 +40,11 @@ class FittedNetwork:
     @property
     def config(self) -> RunConfig:
         return self.run.config
+
+    @property
+    def found_steps(self) -> int | None:
+        """How many steps a rehearsal found best; None if there was none."""
+        return self.config.train.max_steps if self.config.train.refit else None
 
     @property
     def context(self) -> int:
@@ -139,7 +143,7 @@ def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -
     rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
     rehearsed = FittedNetwork(rehearsal, options.device)
     calibrator = calibrator_of(holdout.revisions(rehearsed), holdout, options)
-    run = _train(panel, after_rehearsal(config, *best_step(rehearsal)), folder, options)
+    run = _train(panel, after_rehearsal(config, holdout, rehearsal), folder, options)
     if calibrator is not None and is_first():
         run.add_calibrator(calibrator)
     return run

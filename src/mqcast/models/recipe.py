@@ -15,10 +15,11 @@ from mqcast.errors import ConfigError
 from mqcast.models.holdout import least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
-LEAST_STEPS, MOST_STEPS, EPOCHS = 300, 1500, 30
+LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
+SAFE_STEPS = 200  # at least so many if no rehearsal can show that they are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 MEMBERS = 3
-DROPOUT = ((100_000, 0.3), (1_000_000, 0.2))  # up to so many observations; 0.1 beyond
+DROPOUT = ((1_000_000, 0.2),)  # up to so many observations; 0.1 beyond
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
 CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
@@ -53,7 +54,9 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     slow = min(year, 8 * season) if season < year else year
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
-    steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
+    can_rehearse = length >= least_to_hold_out(horizon)
+    least = LEAST_STEPS if can_rehearse else SAFE_STEPS
+    steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), least, MOST_STEPS))
     most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
@@ -71,7 +74,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
             "learning_rate": 3e-3,
             "schedule": "cosine",
             "patience": None,
-            "refit": length >= least_to_hold_out(horizon) and not LENGTH_IS_SAID & from_layers.keys(),
+            "refit": can_rehearse and not LENGTH_IS_SAID & from_layers.keys(),
             "max_steps": steps,
             "max_epochs": 1_000_000,
             **warm_up,
@@ -92,7 +95,7 @@ def _year(frequency: Frequency) -> int:
 def _echo(year: int, season: int, horizon: int, length: int) -> int:
     """Steps before a target whose sales are an input: a year, or the last season that is known from every cutoff."""
     for steps in (year, season * -(-horizon // season)):
-        if horizon <= steps and length >= steps + 2 * horizon:
+        if horizon <= steps and length >= steps + horizon:
             return steps
     return 0
 

@@ -1,9 +1,11 @@
 """A rehearsal of training on all but the last dates: how long to train, and how far to trust the quantiles.
 
-A network is trained up to the held-out dates and validated on them as it goes. How many steps were best is how long the
-network is then trained on all dates, and what the rehearsed forecasts of the held-out dates missed calibrates it.
+A network is trained up to the held-out dates and validated on them as it goes. The network is then trained on all
+dates, as long or, if fewer steps were clearly better, for as many; if the rehearsal had less than a year to learn from
+and the network has more, for a number in between. How the rehearsed forecasts missed calibrates its quantiles.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from mqcast.models.holdout import Holdout
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
     from mqcast.run import Run
 
 SHARE = 0.4  # of max_minutes
-VALIDATIONS, PATIENCE = 30, 6  # while it trains, and without improvement before it stops
+VALIDATIONS = 20
+CLEARLY = 0.97  # a shorter training is better if its loss is below this share of the last one
+SHORTEST = 0.2  # of max_steps
 MOST_WINDOWS = 512  # that a validation looks at
 AVERAGE = 0.97  # decay of the weights' average: as if the learning rate had fallen already
-LEAST_STEPS = 50
 
 
 def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
@@ -25,7 +28,7 @@ def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
     train = config.train.replace(
         refit=False,
         average=AVERAGE,
-        patience=PATIENCE,
+        patience=10 * VALIDATIONS,  # to the end, and keep the best weights
         validate_every=max(1, (steps or VALIDATIONS) // VALIDATIONS),
         max_validation_windows=MOST_WINDOWS,
         max_minutes=None if minutes is None else SHARE * minutes,
@@ -33,20 +36,19 @@ def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
     return config.replace(train=train, split={"train_until": holdout.first, "valid_until": until})
 
 
-def after_rehearsal(config: RunConfig, steps: int, minutes: float) -> RunConfig:
-    """The settings of the training on all dates, once the length is found and so many minutes have passed."""
-    steps, most = max(steps, LEAST_STEPS), config.train.max_minutes
+def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run") -> RunConfig:
+    """The settings of the training on all dates: its length, and the minutes that are left for it."""
+    from mqcast.train.records import read_metrics
+
+    lines = [line for line in read_metrics(rehearsal.metrics) if line["record"] == "epoch"]
+    best, last, most = min(lines, key=lambda line: line["valid_loss"]), lines[-1], config.train.max_minutes
+    steps = best["step"] if best["valid_loss"] < CLEARLY * last["valid_loss"] else last["step"]
+    if holdout.num_before < config.scaling.echo + config.window.horizon:
+        steps = int(math.sqrt(steps * last["step"]))
+    steps = max(steps, int(SHORTEST * last["step"]))
     train = config.train.replace(
         max_steps=steps,
         warmup_steps=min(config.train.warmup_steps, steps // 10),
-        max_minutes=None if most is None else max(most - minutes, 0.01 * most),
+        max_minutes=None if most is None else max(most - last["seconds"] / 60, 0.01 * most),
     )
     return config.replace(train=train)
-
-
-def best_step(run: "Run") -> tuple[int, float]:
-    """The step with the lowest validation loss, and the minutes that the rehearsal has taken."""
-    from mqcast.train.records import kept_line, read_metrics
-
-    lines = read_metrics(run.metrics)
-    return kept_line(lines, run.config.train.patience)["step"], lines[-1]["seconds"] / 60

@@ -92,17 +92,22 @@ class Stages:
         self.say(f"{name}: fitting up to {holdout.first}, to be judged on later dates")
         options = self._options(name, self._share(VALIDATION_SHARE, num_left), self.folder / PROGRESS / key)
         began, buffer = time.monotonic(), io.BytesIO()
-        frame = holdout.revisions(self.members[name].fit(self.panel, replace(options, until=holdout.first)))
+        fitted = self.members[name].fit(self.panel, replace(options, until=holdout.first))
+        frame, steps = holdout.revisions(fitted), fitted.found_steps if isinstance(fitted, FittedNetwork) else None
         frame.write_parquet(buffer)
         self.minutes[name] = (time.monotonic() - began) / 60
         write_file(self.folder / PROGRESS / file, buffer.getvalue(), make_parents=True)
-        self.write(f"{key}.json", {"minutes": self.minutes[name], "file": entry_of(buffer.getvalue())})
+        facts = {"minutes": self.minutes[name], "steps": steps, "file": entry_of(buffer.getvalue())}
+        self.write(f"{key}.json", facts)
         return frame
 
     def final(self, name: str, num_left: int) -> FittedModel:
-        """A member that was fitted on all dates."""
+        """A member that was fitted on all dates; networks train as long as was best before the held-out ones."""
         record, folder = f"final-{self._number(name) + 1}.json", self.folder / folder_of(self._number(name))
         options = self._options(name, self._share(1.0, num_left), folder)
+        judged = self.read(f"validation-{self._number(name) + 1}.json") or {}
+        if judged.get("steps") is not None:
+            options = replace(options, max_steps=judged["steps"])
         if (facts := self.read(record)) is not None:
             self.minutes[name] = facts["minutes"]
             return load_member(name, self.members, folder, options)
