@@ -18,6 +18,7 @@ from mqcast.report.write import write_sources
 from mqcast.simulate import World, lognormal_world
 
 NUM_WEEKS, HORIZON, LEVELS = 156, 13, (0.5, 0.9)
+MINUTES = 2.3  # of training for each network, unless a number of steps is said
 NETWORKS = {"MQTransformer": "mqt", "MQ-CNN": "mqcnn"}
 ORACLE, NAIVE, PROMOTED = "best possible", "same week last year", "Promotions: all"
 FIRST_TEST, LAST_TEST = NUM_WEEKS - 3 * HORIZON, NUM_WEEKS - 1
@@ -34,9 +35,10 @@ class DemoResult:
 
 
 def run_demo(
-    folder: Path, num_items: int, seed: int, steps: int, tell: Callable[[str], None] = lambda text: None
+    folder: Path, num_items: int, seed: int, steps: int | None = None, tell: Callable[[str], None] = lambda text: None
 ) -> DemoResult:
-    """Build, train, forecast, judge and write; `tell` hears what is being done."""
+    """Build, train, forecast, judge and write; `tell` hears what is being done. Without `steps`, training is limited by
+    time."""
     started = time.perf_counter()
     tell(f"simulating {num_items:,} items over {NUM_WEEKS} weeks, with promotions and holidays that move")
     world = lognormal_world(num_items, NUM_WEEKS, HORIZON, seed)
@@ -58,20 +60,19 @@ def _date(world: World, week: int) -> str:
 
 
 def _forecast(
-    panel: Panel, world: World, model: str, folder: Path, steps: int, seed: int
+    panel: Panel, world: World, model: str, folder: Path, steps: int | None, seed: int
 ) -> tuple[pl.DataFrame, Trained]:
     """By a network that has seen no target after the first test week; and what it tells of itself."""
-    from mqcast.run import exists
-
     until, last = _date(world, FIRST_TEST), _date(world, LAST_TEST)
     options = TrainOptions(
         horizon=HORIZON,
         quantiles=LEVELS,
         seed=seed,
         max_steps=steps,
+        max_minutes=MINUTES if steps is None else None,
         until=until,
         folder=folder,
-        resume=exists(folder),
+        resume=True,
     )
     fitted = get(model).fit(panel, options)
     assert isinstance(fitted, CanDescribe)

@@ -258,3 +258,48 @@ def test_scales_may_be_fitted_until_a_date():
     one = Assembler.fit(panel, CONFIG, ScalingConfig(), until="2024-01-20")
     other = Assembler.fit(panel, CONFIG, ScalingConfig(), until=as_time("2024-01-20", panel.axis))
     np.testing.assert_array_equal(one.target.scaler.loc, other.target.scaler.loc)
+
+
+def test_numbers_are_also_given_relative_to_their_own_level():
+    """Prices are positive and visits too: their logarithms less the mean of those of the last four steps."""
+    panel, width = build(), 4
+    assemble = Assembler.fit(panel, CONFIG, ScalingConfig(level_steps=width))
+    plain = Assembler.fit(panel, CONFIG, ScalingConfig())
+    assert (assemble.inputs.known_numbers, assemble.inputs.past_numbers) == (3, 2)  # promo is a flag
+    windows = WindowPlan(panel, CONFIG).batch(0, 0)
+    batch, before = assemble(windows), plain(windows)
+    torch.testing.assert_close(batch.known_number[..., :2], before.known_number, rtol=0, atol=0)
+    torch.testing.assert_close(batch.past_number[..., :1], before.past_number, rtol=0, atol=0)
+    for block, given, column, last in (("known", batch.known_number, 1, None), ("past", batch.past_number, 0, "y")):
+        scale = assemble.number.own[block].scale[0]
+        for b in range(len(batch.series)):
+            series, start = int(batch.series[b]), int(batch.start[b])
+            for i in range(given.shape[1]):
+                rows = [row_at(panel, series, start + i - back) for back in range(width)]
+                if last is not None:
+                    rows = [row if start + i - k <= panel.last_observed[series] else None for k, row in enumerate(rows)]
+                values = [np.nan if row is None else panel.arrays[f"{block}_number"][row, column] for row in rows]
+                logs = np.log(np.array(values, np.float64))
+                expected = 0.0 if np.isnan(logs[0]) else (logs[0] - np.nanmean(logs)) / scale
+                assert abs(float(given[b, i, -1]) - expected) < 1e-5
+
+
+@pytest.mark.parametrize("by", ["series", "recent"])
+def test_the_echo_is_the_scaled_target_of_as_many_steps_before(by):
+    panel, echo = build(), 7
+    scaling = ScalingConfig(by=by, echo=echo)
+    assemble = Assembler.fit(panel, CONFIG, scaling)
+    for step in range(2):
+        batch = assemble(windows := WindowPlan(panel, CONFIG).batch(0, step))
+        earlier = assemble.target.at(windows.series, batch.start.numpy() - echo, CONFIG.num_steps + HORIZON)
+        for b, i in itertools.product(range(len(batch.series)), range(CONFIG.num_steps + HORIZON)):
+            row = row_at(panel, int(batch.series[b]), int(batch.start[b]) + i - echo)
+            seen = row is not None and not np.isnan(panel.target[row])
+            value = (panel.target[row] - earlier.loc[b, i]) / earlier.scale[b, i] if seen else 0.0
+            assert bool(batch.known_number[b, i, -1]) == seen
+            assert abs(float(batch.known_number[b, i, -2]) - value) < 1e-4 or abs(value) > 8
+
+
+def test_an_echo_shorter_than_the_horizon_is_refused():
+    with pytest.raises(ConfigError, match=r"scaling.echo is 4, less than the horizon; give at least 5"):
+        Assembler.fit(build(), CONFIG, ScalingConfig(echo=4))

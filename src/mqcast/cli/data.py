@@ -22,7 +22,9 @@ from mqcast.errors import ArtifactError, ConfigError
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path("demo"),
     items: Annotated[int, typer.Option(help="How many items to simulate.", min=2)] = 400,
-    steps: Annotated[int, typer.Option(help="Training steps of each network.", min=1)] = 600,
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps of each network; default: as many as take some minutes.", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     as_json: AsJson = False,
 ) -> None:

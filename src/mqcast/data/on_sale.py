@@ -4,6 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
+from mqcast.data.closed import ClosedRows
 from mqcast.data.panel import Panel
 from mqcast.data.recent import is_closed
 from mqcast.settings import ScalingConfig
@@ -20,11 +21,13 @@ class TargetReader:
     def __init__(self, panel: Panel, config: ScalingConfig):
         self.panel, self.zeros, self.log1p = panel, config.zeros, config.log1p
         self.first_sale = first_sales(panel) if config.zeros == "told_apart" else None
+        self.closed = ClosedRows(panel, config.zero_when)
 
     def rows(self, rows: np.ndarray, series: np.ndarray) -> np.ndarray:
         """The target in some rows, in float64; `series` has the index of the series of each row."""
         y = self.panel.target[rows].astype(np.float64)
         y = np.where(y <= -1, 0.0, y) if self.log1p else y
+        y = np.where(self.closed(rows), np.nan, y) if self.closed else y
         if self.zeros == "missing":
             return np.where(y == 0, np.nan, y)
         return y if self.first_sale is None else np.where((y == 0) & (rows < self.first_sale[series]), np.nan, y)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from mqcast.artifact import ArtifactFolder
 from mqcast.data.batch import Assembler
+from mqcast.data.closed import ClosedRows
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Windows
@@ -172,7 +173,16 @@ def shard_frame(
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
     values = values[order] if run.calibrator is None else run.calibrator.moved_grid(values[order])
     values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound)
+    values = zero_when_closed(assemble.target.target.closed, *rows, values)
     return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
+
+
+def zero_when_closed(closed: ClosedRows, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The (cutoffs, horizon, levels) values, and 0 for targets on which nothing can be sold."""
+    if not closed or not len(values):
+        return values
+    rows, exists = closed.panel.rows_at(series, cutoff + 1, values.shape[1])
+    return np.where((exists & closed(rows))[..., None], 0.0, values)
 
 
 def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mqcast.data.closed import ClosedRows, closing_rules
 from mqcast.data.frequency import DAY, Frequency, season_of
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
@@ -103,19 +104,21 @@ def _echo(year: int, season: int, horizon: int, length: int) -> int:
 def _scaling(panel: Panel) -> dict[str, Any]:
     """Changes from a recent level, in logarithms unless demand may be negative; for zeros see `data.scaling`.
 
-    Where days with large sales are often followed by closed days, networks learn best without logarithms, on the scale
-    of the whole series.
+    Where days with large sales are often followed by closed days that no column tells, networks learn best without
+    logarithms, on the scale of the whole series.
     """
     if np.nanmin(panel.target) < 0:
         return {"by": "recent", "log1p": False}
+    rules = closing_rules(panel)
     size = min(len(panel.target), SAMPLE // NUM_BLOCKS)
     starts = np.linspace(0, len(panel.target) - size, NUM_BLOCKS if len(panel.target) > SAMPLE else 1).astype(int)
     size = size if len(panel.target) > SAMPLE else len(panel.target)
-    y = np.concatenate([panel.target[start : start + size] for start in starts])
+    rows = np.concatenate([np.arange(start, start + size) for start in starts])
+    y = np.where(ClosedRows(panel, rules)(rows), np.nan, panel.target[rows])
     num_closings, sold = int(((y[1:] == 0) & (y[:-1] > 0)).sum()), y[y > 0]
     if num_closings > CLOSINGS * len(y) and np.quantile(sold, 0.05) > FAR_FROM_NONE:
-        return {"by": "series", "log1p": False, "zeros": "told_apart"}
-    return {"by": "recent", "log1p": True, "zeros": "told_apart"}
+        return {"by": "series", "log1p": False, "zeros": "told_apart", "zero_when": rules}
+    return {"by": "recent", "log1p": True, "zeros": "told_apart", "zero_when": rules}
 
 
 def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from mqcast.settings.tables import (
     SplitConfig,
     TrainConfig,
     WindowConfig,
+    ZeroRule,
 )
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "TrainConfig",
     "Variant",
     "WindowConfig",
+    "ZeroRule",
     "nearest",
 ]

@@ -11,6 +11,7 @@ from mqcast.settings.family import FAMILY, Variant
 
 MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # more than any network needs
 LARGEST_SEED, MOST_MEMBERS = 2**63 - 1, 32
+ZeroRule = tuple[str, float | str]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
 
@@ -26,6 +27,10 @@ class ScalingConfig(Settings):
     zeros: Literal["demand", "told_apart", "missing"] = Field(
         default="demand",
         description="told_apart: not yet on sale before a first sale, closed among large sales; missing: never demand",
+    )
+    zero_when: tuple[ZeroRule, ...] = Field(
+        default=(),
+        description='known columns and values, such as [["open", 0]], where demand is 0: not learnt, and forecast as 0',
     )
     level_steps: int = Field(
         default=0,

@@ -1,0 +1,114 @@
+"""A rehearsal finds how long to train and calibrates the quantiles; it never sees what comes after `until`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mqcast import Forecaster
+from mqcast.calibration import Calibrator
+from mqcast.data.panel import Panel
+from mqcast.models import TrainOptions, get
+from mqcast.models.networks import FittedNetwork
+from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
+from mqcast.run import Run
+from mqcast.settings import RunConfig
+from mqcast.settings.merge import user_layers
+from mqcast.simulate import lognormal_world
+
+HORIZON, LEVELS = 4, (0.1, 0.5, 0.9)
+SMALL = {
+    "model": {"hidden_dim": 8, "encoder_dilations": [1, 2], "members": 1},
+    "train": {"refit": True, "max_steps": 20, "num_threads": 1},
+}
+WORLD = lognormal_world(num_items=12, num_weeks=90, horizon=HORIZON)
+
+
+def options(**changes) -> TrainOptions:
+    given = TrainOptions(horizon=HORIZON, quantiles=LEVELS, layers=user_layers(SMALL), verbose=False)
+    return replace(given, **changes)
+
+
+def panel(rows: pl.DataFrame = WORLD.frame) -> Panel:
+    return Panel.from_frame(rows, WORLD.schema, WORLD.static, WORLD.events)
+
+
+def fitted(tmp_path: Path) -> FittedNetwork:
+    return get("mqcnn").fit(panel(), options(folder=tmp_path / "run"))
+
+
+def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
+    found = fitted(tmp_path)
+    rehearsal = Run.open(tmp_path / "run" / "rehearsal")
+    assert rehearsal.config.split.train_until is not None
+    assert found.found_steps == found.config.train.max_steps and 4 <= found.found_steps <= 20
+    assert found.config.split.train_until is None
+    again = get("mqcnn").fit(panel(), options(folder=tmp_path / "run", resume=True))
+    assert again.forecast(panel()).equals(found.forecast(panel()))
+
+
+def test_without_a_rehearsal_a_run_has_the_steps_that_were_said(tmp_path: Path):
+    found = get("mqcnn").fit(panel(), options(layers=user_layers({**SMALL, "train": {"max_steps": 5}})))
+    assert found.config.train.max_steps == 5 and found.found_steps is None
+    assert found.run.calibrator is None
+
+
+def test_what_comes_after_until_changes_neither_length_nor_calibration_nor_forecasts():
+    cutoff = WORLD.frame.drop_nulls("y")["ds"].unique().sort()[-12]
+    later = pl.col("ds") > cutoff
+    changed = WORLD.frame.with_columns(y=pl.when(later).then(pl.col("y") * 7 + 100).otherwise("y"))
+    forecasts = []
+    for rows in (WORLD.frame, changed):
+        found = get("mqcnn").fit(panel(rows), options(until=cutoff))
+        forecasts.append(found.forecast(panel(rows), cutoff, cutoff))
+    assert forecasts[0].equals(forecasts[1])
+
+
+def test_published_quantiles_are_moved_by_the_calibrator_everywhere(tmp_path: Path):
+    found = fitted(tmp_path)
+    plain = get("mqcnn").load(tmp_path / "run", options())
+    plain.run.__dict__["calibrator"] = None
+    before = plain.forecast(panel())
+    shift = np.zeros((3, 3))
+    shift[2] = 0.5
+    found.run.add_calibrator(Calibrator(LEVELS, shift, True, 10))
+    after = get("mqcnn").load(tmp_path / "run", options()).forecast(panel())
+    assert (after["q0.9"] > before["q0.9"]).all() and after["q0.5"].equals(before["q0.5"])
+    found.write(panel(), tmp_path / "written.parquet", None, None, None)
+    assert pl.read_parquet(tmp_path / "written.parquet")["q0.9"].to_list() == after["q0.9"].to_list()
+    forecaster = Forecaster.of_run(tmp_path / "run", panel())
+    forecaster.save(tmp_path / "saved")
+    assert Forecaster.load(tmp_path / "saved").predict()["q0.9"].to_list() == after["q0.9"].to_list()
+
+
+def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:
+    lines = [{"record": "epoch", "step": step, "valid_loss": loss, "seconds": 60.0} for step, loss in pairs]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return SimpleNamespace(metrics=path)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "num_before", "steps"),
+    [
+        (((100, 0.9), (200, 0.8), (400, 0.81)), 99, 400),  # no shorter training is clearly better
+        (((100, 0.9), (200, 0.7), (400, 0.81)), 99, 200),
+        (((100, 0.9), (200, 0.7), (400, 0.81)), 20, 282),  # the rehearsal had no year to learn from
+        (((10, 0.5), (200, 0.7), (400, 0.81)), 99, 80),  # never less than a fifth
+    ],
+)
+def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
+    config = RunConfig(
+        window={"horizon": 4, "history": 8, "num_fcts": 4},
+        scaling={"echo": 52},
+        train={"max_steps": 400, "max_minutes": 10.0, "warmup_steps": 100},
+    )
+    found = after_rehearsal(config, SimpleNamespace(num_before=num_before), losses(tmp_path, *pairs))
+    assert found.train.max_steps == steps and found.train.warmup_steps == steps // 10
+    assert found.train.max_minutes == 9.0
+    rehearsal = rehearsal_of(config, SimpleNamespace(first="2024-01-07"))
+    assert rehearsal.train.max_minutes == 4.0 and not rehearsal.train.refit
