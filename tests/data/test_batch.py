@@ -286,20 +286,21 @@ def test_numbers_are_also_given_relative_to_their_own_level():
 
 @pytest.mark.parametrize("by", ["series", "recent"])
 def test_the_echo_is_the_scaled_target_of_as_many_steps_before(by):
-    panel, echo = build(), 7
-    scaling = ScalingConfig(by=by, echo=echo)
-    assemble = Assembler.fit(panel, CONFIG, scaling)
-    for step in range(2):
+    panel, echoes = build(), (5, 9)
+    assemble = Assembler.fit(panel, CONFIG, ScalingConfig(by=by, echoes=echoes))
+    assert assemble.inputs.known_numbers == 2 + 4
+    for step, (place, echo) in itertools.product(range(2), enumerate(echoes)):
         batch = assemble(windows := WindowPlan(panel, CONFIG).batch(0, step))
         earlier = assemble.target.at(windows.series, batch.start.numpy() - echo, CONFIG.num_steps + HORIZON)
         for b, i in itertools.product(range(len(batch.series)), range(CONFIG.num_steps + HORIZON)):
             row = row_at(panel, int(batch.series[b]), int(batch.start[b]) + i - echo)
             seen = row is not None and not np.isnan(panel.target[row])
             value = (panel.target[row] - earlier.loc[b, i]) / earlier.scale[b, i] if seen else 0.0
-            assert bool(batch.known_number[b, i, -1]) == seen
-            assert abs(float(batch.known_number[b, i, -2]) - value) < 1e-4 or abs(value) > 8
+            given, is_known = batch.known_number[b, i, 2 + 2 * place : 4 + 2 * place].tolist()
+            assert is_known == seen
+            assert abs(given - value) < 1e-4 or abs(value) > 8
 
 
 def test_an_echo_shorter_than_the_horizon_is_refused():
-    with pytest.raises(ConfigError, match=r"scaling.echo is 4, less than the horizon; give at least 5"):
-        Assembler.fit(build(), CONFIG, ScalingConfig(echo=4))
+    with pytest.raises(ConfigError, match=r"scaling.echoes has 4, less than the horizon; give at least 5"):
+        Assembler.fit(build(), CONFIG, ScalingConfig(echoes=(7, 4)))

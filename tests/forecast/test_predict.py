@@ -96,7 +96,7 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
     def fails_at_the_third(*arguments):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(arguments[3])
+        done.append(arguments[4])
         return shard_frame(*arguments)
 
     monkeypatch.setattr(predict, "shard_frame", fails_at_the_third)
@@ -104,7 +104,7 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
         forecast(run, panel, tmp_path / "parts", first=week(30))
     assert not (tmp_path / "parts").exists()
     again = []
-    monkeypatch.setattr(predict, "shard_frame", lambda *a: again.append(a[3]) or shard_frame(*a))
+    monkeypatch.setattr(predict, "shard_frame", lambda *a: again.append(a[4]) or shard_frame(*a))
     path = forecast(run, panel, tmp_path / "parts", first=week(30))
     parts, keys = pl.read_parquet(path), ["unique_id", "cutoff", "ds", "horizon"]
     assert parts.select(keys).equals(whole.select(keys))

@@ -45,7 +45,8 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
     found = fitted(tmp_path)
     rehearsal = Run.open(tmp_path / "run" / "rehearsal")
     assert rehearsal.config.split.train_until is not None
-    assert found.found_steps == found.config.train.max_steps and 4 <= found.found_steps <= 20
+    assert found.found_steps == found.config.train.max_steps
+    assert 4 <= found.found_steps <= 20
     assert found.config.split.train_until is None
     again = get("mqcnn").fit(panel(), options(folder=tmp_path / "run", resume=True))
     assert again.forecast(panel()).equals(found.forecast(panel()))
@@ -53,7 +54,8 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
 
 def test_without_a_rehearsal_a_run_has_the_steps_that_were_said(tmp_path: Path):
     found = get("mqcnn").fit(panel(), options(layers=user_layers({**SMALL, "train": {"max_steps": 5}})))
-    assert found.config.train.max_steps == 5 and found.found_steps is None
+    assert found.config.train.max_steps == 5
+    assert found.found_steps is None
     assert found.run.calibrator is None
 
 
@@ -77,7 +79,8 @@ def test_published_quantiles_are_moved_by_the_calibrator_everywhere(tmp_path: Pa
     shift[2] = 0.5
     found.run.add_calibrator(Calibrator(LEVELS, shift, True, 10))
     after = get("mqcnn").load(tmp_path / "run", options()).forecast(panel())
-    assert (after["q0.9"] > before["q0.9"]).all() and after["q0.5"].equals(before["q0.5"])
+    assert (after["q0.9"] > before["q0.9"]).all()
+    assert after["q0.5"].equals(before["q0.5"])
     found.write(panel(), tmp_path / "written.parquet", None, None, None)
     assert pl.read_parquet(tmp_path / "written.parquet")["q0.9"].to_list() == after["q0.9"].to_list()
     forecaster = Forecaster.of_run(tmp_path / "run", panel())
@@ -104,11 +107,13 @@ def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:
 def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
     config = RunConfig(
         window={"horizon": 4, "history": 8, "num_fcts": 4},
-        scaling={"echo": 52},
+        scaling={"echoes": [52]},
         train={"max_steps": 400, "max_minutes": 10.0, "warmup_steps": 100},
     )
     found = after_rehearsal(config, SimpleNamespace(num_before=num_before), losses(tmp_path, *pairs))
-    assert found.train.max_steps == steps and found.train.warmup_steps == steps // 10
+    assert found.train.max_steps == steps
+    assert found.train.warmup_steps == steps // 10
     assert found.train.max_minutes == 9.0
     rehearsal = rehearsal_of(config, SimpleNamespace(first="2024-01-07"))
-    assert rehearsal.train.max_minutes == 4.0 and not rehearsal.train.refit
+    assert rehearsal.train.max_minutes == 4.0
+    assert not rehearsal.train.refit

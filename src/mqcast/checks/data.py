@@ -169,19 +169,20 @@ class Data:
         for (name,), rows in filled.group_by(schema.id, maintain_order=True):
             copied = rows.tail(num_steps)
             times = panel.axis.dates(dates[index[str(name)], : len(copied)])
-            parts.append(copied.with_columns(times.cast(rows.schema[schema.time]).alias(schema.time)))
+            dated = copied.with_columns(times.cast(rows.schema[schema.time]).alias(schema.time))
+            parts.append(_without_events(dated, schema))
         rows = pl.concat(parts).sort(schema.id, schema.time)
         return replace(self.with_rows(rows), events=self._events_until(rows[schema.time]))
 
     def _events_until(self, dates: pl.Series) -> pl.DataFrame | None:
-        """The table of dates, with further ones on which nothing new happens."""
+        """The table of dates, with further ones on which nothing happens."""
         if self.events is None:
             return None
         time = self.schema.time
         later = dates.unique().sort().cast(self.events.schema[time])
         later = later.filter(later > self.events[time].max())
         last = self.events.sort(time).tail(1).drop(time)
-        further = pl.DataFrame({time: later}).join(last, how="cross")
+        further = _without_events(pl.DataFrame({time: later}).join(last, how="cross"), self.schema)
         return pl.concat([self.events, further.select(self.events.columns)])
 
     def joined_by_newcomer(self, cutoff: Any) -> "Data":
@@ -245,3 +246,13 @@ def _same_type(value: Any, like: pl.DataFrame, column: str) -> pl.Expr:
 def _table(frame: FrameLike) -> pl.DataFrame:
     source = open_source(frame)
     return pl.DataFrame({name: pl.Series(name, source.column(name)) for name in source.names})
+
+
+def _without_events(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Rows on which nothing happens, as is assumed of dates that an event table does not have."""
+    columns = [name for name in schema.events if name in rows.columns]
+    nothing = [
+        pl.lit(None if rows.schema[name] in (pl.String, pl.Categorical) else 0).cast(rows.schema[name]).alias(name)
+        for name in columns
+    ]
+    return rows.with_columns(nothing)

@@ -128,11 +128,9 @@ class Assembler:
         self.panel, self.config = panel, config
         self.target: BoundScaler = target.on(panel)
         self.number, self.category = number, category
-        self.echo, self.level_steps = target.config.echo, target.config.level_steps
-        if 0 < self.echo < config.horizon:
-            raise ConfigError(
-                f"scaling.echo is {self.echo}, less than the horizon; give at least {config.horizon}, or 0"
-            )
+        self.echoes, self.level_steps = target.config.echoes, target.config.level_steps
+        if short := [echo for echo in self.echoes if echo < config.horizon]:
+            raise ConfigError(f"scaling.echoes has {short[0]}, less than the horizon; give at least {config.horizon}")
 
     @classmethod
     def fit(cls, panel: Panel, config: WindowConfig, scaling: ScalingConfig, until: Any = None) -> "Assembler":
@@ -147,7 +145,7 @@ class Assembler:
         inputs = Inputs.of(self.panel)
         return inputs.replace(
             past_numbers=inputs.past_numbers + self.number.num_relative("past"),
-            known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * bool(self.echo),
+            known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * len(self.echoes),
         )
 
     def on_windows(self, config: WindowConfig) -> "Assembler":
@@ -174,8 +172,9 @@ class Assembler:
         visible = exists & (steps <= windows.last_target[:, None])
         y = np.where(visible, self.target.target.rows(rows, windows.series[:, None]), np.nan)
         observed = ~np.isnan(y)
-        earlier = self.target.at(windows.series, start - self.echo, self.echo + num_steps, windows.last_target)
-        scales = earlier.between(self.echo, self.echo + num_steps)
+        back = max(self.echoes, default=0)
+        earlier = self.target.at(windows.series, start - back, back + num_steps, windows.last_target)
+        scales = earlier.between(back, back + num_steps)
         fct = steps[:, :num_steps]
         is_fct = (fct >= windows.first_fct[:, None]) & (fct <= windows.last_fct[:, None])
         is_fct &= self.target.target.is_selling(windows.series, fct)
@@ -184,7 +183,9 @@ class Assembler:
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
         past_relative, past_seen = self._relative("past", windows, start, num_steps)
         known_relative, _ = self._relative("known", windows, start, span)
-        echo = self._echo(windows, start, span, earlier)
+        echoes = [
+            self._echo(windows, start - echo, earlier.between(back - echo, back - echo + span)) for echo in self.echoes
+        ]
         num_seen = int((windows.last_fct - start).max(initial=0)) + 1 + config.horizon + 2 * config.reach
         global_number, global_category = self._global(windows.series, start, span, num_seen)
         return Batch(
@@ -200,7 +201,7 @@ class Assembler:
             past_observed=torch.from_numpy(np.concatenate((~np.isnan(past_number), past_seen), axis=-1)),
             past_category=self._codes("past", past[0], past[1]),
             known_number=_float(
-                np.concatenate((self.number.forward("known", known_number), known_relative, echo), axis=-1)
+                np.concatenate((self.number.forward("known", known_number), known_relative, *echoes), axis=-1)
             ),
             known_category=self._codes("known", rows, exists[..., None]),
             global_number=_float(global_number),
@@ -225,17 +226,14 @@ class Assembler:
         own = self.number.own[block]
         return own(values, self.level_steps), ~np.isnan(values[:, self.level_steps - 1 :, own.columns])
 
-    def _echo(self, windows: Windows, start: np.ndarray, span: int, scales: Scales) -> np.ndarray:
-        """(B, span, 2): the target `echo` steps before each step, scaled as at that time, and whether it is known."""
-        if not self.echo:
-            return np.zeros((len(windows), span, 0))
-        rows, exists = self.panel.rows_at(windows.series, start - self.echo, span)
+    def _echo(self, windows: Windows, start: np.ndarray, scales: Scales) -> np.ndarray:
+        """(B, span, 2): the target from `start` on, scaled as at that time, and whether it is known."""
+        rows, exists = self.panel.rows_at(windows.series, start, scales.loc.shape[1])
         y = np.where(exists, self.target.target.rows(rows, windows.series[:, None]), np.nan)
         observed = ~np.isnan(y)
-        tensors = (_float(part) for part in (np.where(observed, y, 0), *scales.between(0, span).parts()))
-        log1p = self.target.scaler.config.log1p
-        scaled = torch.where(torch.from_numpy(observed), scaled_inputs(*tensors, log1p=log1p), 0.0)
-        return np.stack((scaled.numpy(), observed), axis=-1)
+        tensors = (_float(part) for part in (np.where(observed, y, 0), *scales.parts()))
+        scaled = scaled_inputs(*tensors, log1p=self.target.scaler.config.log1p)
+        return np.stack((torch.where(torch.from_numpy(observed), scaled, 0.0).numpy(), observed), axis=-1)
 
     def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:
         codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])

@@ -42,6 +42,11 @@ class Holdout:
             return fitted.forecast(self.panel, self.first, self.last)
 
 
+def history_length(panel: Panel) -> int:
+    """Steps from the first row of a series to its last observation, in the median."""
+    return int(np.median(panel.last_observed - panel.first_step + 1))
+
+
 def least_to_hold_out(horizon: int) -> int:
     """Steps of history without which nothing can be held out."""
     return 2 * horizon + LEAST_BEFORE
@@ -50,7 +55,7 @@ def least_to_hold_out(horizon: int) -> int:
 def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     """The last horizons before the end of training: at most a quarter of the history, and at least one horizon."""
     known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
-    horizon, length = options.horizon, int(np.median(known.last_observed - known.first_step + 1))
+    horizon, length = options.horizon, history_length(known)
     if length < (needed := least_to_hold_out(horizon)):
         raise TooFewRevisionsError(
             f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}",

@@ -13,7 +13,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
-from mqcast.models.holdout import least_to_hold_out
+from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
 LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
@@ -55,7 +55,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     slow = min(year, 8 * season) if season < year else year
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
-    can_rehearse = length >= least_to_hold_out(horizon)
+    can_rehearse = history_length(panel) >= least_to_hold_out(horizon)
     least = LEAST_STEPS if can_rehearse else SAFE_STEPS
     steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), least, MOST_STEPS))
     most = from_layers.get("train.max_steps", steps)
@@ -63,7 +63,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     tables: dict[str, Any] = {
         "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
         "scaling": _scaling(panel)
-        | {"half_life": slow / 2, "level_steps": slow, "echo": _echo(year, season, horizon, length)},
+        | {"half_life": slow / 2, "level_steps": slow, "echoes": _echoes(year, season, horizon, length)},
         "model": {
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
@@ -93,12 +93,11 @@ def _year(frequency: Frequency) -> int:
     return season_of(frequency)
 
 
-def _echo(year: int, season: int, horizon: int, length: int) -> int:
-    """Steps before a target whose sales are an input: a year, or the last season that is known from every cutoff."""
-    for steps in (year, season * -(-horizon // season)):
-        if horizon <= steps and length >= steps + horizon:
-            return steps
-    return 0
+def _echoes(year: int, season: int, horizon: int, length: int) -> tuple[int, ...]:
+    """Steps before a target whose sales are inputs: a year, and the last seasons that are known from every cutoff."""
+    last = season * -(-horizon // season)
+    seasons = (last, last + season, last + 2 * season) if season < year else ()
+    return tuple(steps for steps in sorted({*seasons, year}) if horizon <= steps and length >= steps + horizon)
 
 
 def _scaling(panel: Panel) -> dict[str, Any]:

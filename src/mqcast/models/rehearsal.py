@@ -43,7 +43,7 @@ def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run") -> Ru
     lines = [line for line in read_metrics(rehearsal.metrics) if line["record"] == "epoch"]
     best, last, most = min(lines, key=lambda line: line["valid_loss"]), lines[-1], config.train.max_minutes
     steps = best["step"] if best["valid_loss"] < CLEARLY * last["valid_loss"] else last["step"]
-    if holdout.num_before < config.scaling.echo + config.window.horizon:
+    if holdout.num_before < max(config.scaling.echoes, default=0) + config.window.horizon:
         steps = int(math.sqrt(steps * last["step"]))
     steps = max(steps, int(SHORTEST * last["step"]))
     train = config.train.replace(

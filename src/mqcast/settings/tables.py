@@ -38,11 +38,10 @@ class ScalingConfig(Settings):
         le=MOST_PERIODS,
         description="numbers are also given relative to their own mean over this many steps; 0: they are not",
     )
-    echo: int = Field(
-        default=0,
-        ge=0,
-        le=MOST_PERIODS,
-        description="sales this many steps before each target are an input, at least the horizon; 0: they are not",
+    echoes: tuple[Dilation, ...] = Field(
+        default=(),
+        max_length=16,
+        description="sales this many steps before each target are inputs; each is at least the horizon",
     )
 
 

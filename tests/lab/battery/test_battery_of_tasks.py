@@ -192,10 +192,9 @@ def test_a_finished_job_is_kept_and_another_of_its_name_is_refused(data, tmp_pat
         done(tmp_path, data, minutes=2.0)
 
 
-def test_minutes_become_steps_of_a_network_but_never_more_than_its_own(data, tmp_path):
+def test_minutes_limit_a_fit(data, tmp_path):
     record, _ = done(tmp_path, data, minutes=0.05)
-    assert record.config["settings"]["train"]["max_steps"] == TINY["train"]["max_steps"]
-    assert record.config["settings"]["train"]["max_minutes"] is None
+    assert record.config["settings"]["train"]["max_minutes"] == 0.05
 
 
 def keep(out: Path, task: str, label: str, seed: int, loss: float) -> None:
