@@ -73,10 +73,7 @@ class Run:
         start_from: "Run | None" = None,
     ) -> "Run":
         """A new run in a new or an empty folder; with `start_from`, training starts from the weights of that run."""
-        if exists(folder):
-            raise ArtifactError(f"{folder} already contains a run; resume it, or give another folder")
-        if folder.is_file() or (folder.is_dir() and any(_is_foreign(path) for path in folder.iterdir())):
-            raise ArtifactError(f"{folder} is neither empty nor a run; give an empty or a new folder")
+        require_free(folder)
         facts = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -300,6 +297,14 @@ def _settings(files: ArtifactFolder, packed: bytes) -> RunConfig:
         return RunConfig(**tomllib.loads(packed.decode()))
     except (ValueError, TypeError, RecursionError, MqcastError) as error:
         raise files.damaged("config.toml", error) from None
+
+
+def require_free(folder: Path) -> None:
+    """Raise unless a new run can start in a folder."""
+    if exists(folder):
+        raise ArtifactError(f"{folder} already contains a run; resume it, or give another folder")
+    if folder.is_file() or (folder.is_dir() and any(_is_foreign(path) for path in folder.iterdir())):
+        raise ArtifactError(f"{folder} is neither empty nor a run; give an empty or a new folder")
 
 
 def exists(folder: Path) -> bool:

@@ -139,6 +139,11 @@ def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -
     """Train, with `train.refit` after a rehearsal that finds the number of steps and calibrates the quantiles."""
     if not config.train.refit:
         return _train(panel, config, folder, options)
+    with process.importing():
+        from mqcast.run import exists, require_free
+
+    if not (options.resume and exists(folder)):
+        require_free(folder)
     holdout = hold_out(panel, replace(options, until=config.split.train_until))
     rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
     rehearsed = FittedNetwork(rehearsal, options.device)
