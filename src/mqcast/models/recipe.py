@@ -20,7 +20,7 @@ LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
 SAFE_STEPS = 200  # at least so many if no rehearsal can show that they are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 MEMBERS = 3
-DROPOUT = ((1_000_000, 0.2),)  # up to so many observations; 0.1 beyond
+DROPOUT = ((1_000_000, 0.15),)  # up to so many observations; 0.1 beyond
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
 CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
@@ -63,7 +63,11 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     tables: dict[str, Any] = {
         "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
         "scaling": _scaling(panel)
-        | {"half_life": slow / 2, "level_steps": slow, "echoes": _echoes(year, season, horizon, length)},
+        | {
+            "half_life": _half_life(panel.axis.frequency),
+            "level_steps": slow,
+            "echoes": _echoes(year, season, horizon, length),
+        },
         "model": {
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
@@ -91,6 +95,14 @@ def _year(frequency: Frequency) -> int:
     if frequency.size == DAY:
         return 52 * season_of(frequency)  # the same day of the week
     return season_of(frequency)
+
+
+def _half_life(frequency: Frequency) -> float:
+    """Steps after which a sale counts half in the level: half a week of hours, a month of days, two months of weeks."""
+    season = season_of(frequency)
+    if frequency.sub_daily:
+        return 3.5 * season
+    return 4.0 * season if frequency.size == DAY else max(season / 6.5, 2.0)
 
 
 def _echoes(year: int, season: int, horizon: int, length: int) -> tuple[int, ...]:
