@@ -20,6 +20,7 @@ LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
 SAFE_STEPS = 200  # at least so many if no rehearsal can show that they are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 MEMBERS = 3
+LEAST_REACH, DATES_A_STEP_OF_REACH = 3, 32
 DROPOUT = ((1_000_000, 0.15),)  # up to so many observations; 0.1 beyond
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
@@ -71,6 +72,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
         "model": {
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
+            "position_dilations": _position_dilations(horizon, length),
             "dropout": next((dropout for most, dropout in DROPOUT if trajectories <= most), 0.1),
             "members": MEMBERS,
             "research": {"scale_inputs": False},
@@ -86,6 +88,12 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
         },
     }
     return Layer(Origin.FITS_THE_DATA, tables)
+
+
+def _position_dilations(horizon: int, length: int) -> tuple[int, ...] | None:
+    """A reach of horizon − 1, as in the paper, or less if there are few dates: each could be told by what surrounds it."""
+    reach = max(LEAST_REACH, length // DATES_A_STEP_OF_REACH)
+    return None if horizon - 1 <= reach else _doubling(reach)
 
 
 def _year(frequency: Frequency) -> int:
