@@ -115,5 +115,5 @@ def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
     assert found.train.warmup_steps == steps // 10
     assert found.train.max_minutes == 9.0
     rehearsal = rehearsal_of(config, SimpleNamespace(first="2024-01-07"))
-    assert rehearsal.train.max_minutes == 4.0
+    assert (rehearsal.train.max_minutes, rehearsal.model.members) == (2.5, 1)
     assert not rehearsal.train.refit

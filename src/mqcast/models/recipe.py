@@ -91,7 +91,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
 
 
 def _position_dilations(horizon: int, length: int) -> tuple[int, ...] | None:
-    """A reach of horizon − 1, as in the paper, or less if there are few dates: each could be told by what surrounds it."""
+    """A reach of horizon − 1, as in the paper; less if there are few dates, which could then be told apart by it."""
     reach = max(LEAST_REACH, length // DATES_A_STEP_OF_REACH)
     return None if horizon - 1 <= reach else _doubling(reach)
 

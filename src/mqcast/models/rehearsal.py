@@ -14,7 +14,7 @@ from mqcast.settings import RunConfig
 if TYPE_CHECKING:
     from mqcast.run import Run
 
-SHARE = 0.4  # of max_minutes
+SHARE = 0.25  # of max_minutes: one member, before three
 VALIDATIONS = 20
 CLEARLY = 0.97  # a shorter training is better if its loss is below this share of the last one
 SHORTEST = 0.2  # of max_steps
@@ -23,7 +23,7 @@ AVERAGE = 0.97  # decay of the weights' average: as if the learning rate had fal
 
 
 def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
-    """The settings of the rehearsal."""
+    """The settings of the rehearsal, by one member alone."""
     steps, minutes, until = config.train.max_steps, config.train.max_minutes, config.split.train_until
     train = config.train.replace(
         refit=False,
@@ -33,7 +33,8 @@ def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
         max_validation_windows=MOST_WINDOWS,
         max_minutes=None if minutes is None else SHARE * minutes,
     )
-    return config.replace(train=train, split={"train_until": holdout.first, "valid_until": until})
+    split = {"train_until": holdout.first, "valid_until": until}
+    return config.replace(train=train, split=split, model=config.model.replace(members=1))
 
 
 def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run") -> RunConfig:
