@@ -34,6 +34,7 @@ from mqcast.data.batch import Assembler
 from mqcast.data.inputs import Inputs
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, UnseenCategoryWarning
+from mqcast.nn import reference
 from mqcast.nn.layers import CategoryLinear, Embeddings
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
@@ -360,3 +361,21 @@ def test_targets_of_the_last_creation_times_are_those_of_all_cut():
     batch = sample_batch(3)
     assert torch.equal(batch.targets(2), batch.targets()[:, :, -2:])
     assert torch.equal(batch.is_scored(2), batch.is_scored()[:, :, -2:])
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all", "mqcnn"])
+def test_echoes_and_relative_numbers_go_where_the_plain_form_has_them(model):
+    """Echoes reach the quantiles, but change neither positions nor where attention looks."""
+    scaling = ScalingConfig(level_steps=5, echoes=(HORIZON, 7))
+    assemble = Assembler.fit(sample_panel(), WINDOW, scaling)
+    batch = assemble(sample_windows().take(np.arange(3)))
+    network = sample_network(SMALL.replace(model=model), inputs=assemble.inputs)
+    forecasts = network(batch)
+    first = int((~batch.begun[1]).sum())
+    plain = reference.forecast(network, batch, 1, np.random.default_rng(0)).quantiles
+    np.testing.assert_allclose(forecasts[1, :, first:].detach().numpy(), plain[:, first:], rtol=1e-3, atol=1e-4)
+    changed = replace(batch, known_number=batch.known_number.clone())
+    changed.known_number[..., -4:] += 1.0
+    assert not torch.equal(network(changed), forecasts)
+    if model != "mqcnn":
+        assert torch.equal(network.explain(changed).history, network.explain(batch).history)

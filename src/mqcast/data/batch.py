@@ -146,6 +146,7 @@ class Assembler:
         return inputs.replace(
             past_numbers=inputs.past_numbers + self.number.num_relative("past"),
             known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * len(self.echoes),
+            echo_numbers=2 * len(self.echoes),
         )
 
     def on_windows(self, config: WindowConfig) -> "Assembler":

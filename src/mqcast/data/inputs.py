@@ -11,6 +11,7 @@ class Inputs(Settings):
     past_categories: tuple[int, ...] = ()
     known_numbers: int = 0
     known_flags: tuple[int, ...] = ()  # which of the known numbers are flags
+    echo_numbers: int = 0  # how many of the known numbers, the last, are echoes
     known_categories: tuple[int, ...] = ()
     global_numbers: int = 0
     global_flags: tuple[int, ...] = ()  # which of the global numbers are flags

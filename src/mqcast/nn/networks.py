@@ -55,7 +55,7 @@ class Network(nn.Module):
         self.feedback = cell(config, h, r, context, horizon) if cell else None
         self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
         own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
-        self.local = LocalMLP(config, agnostic, r, own, horizon, h)
+        self.local = LocalMLP(config, agnostic, self.position.raw_dims, own, horizon, h)
         if self.feedback_block is not None:
             self.local.ignore_at_first(self.feedback_block.dim)
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)

@@ -44,8 +44,9 @@ class Covariates(nn.Module):
         return cls(inputs.global_numbers, inputs.global_flags, categories, dim, num_calendar=len(inputs.calendar))
 
     @classmethod
-    def of_known(cls, inputs: Inputs, dim: int) -> "Covariates":
-        return cls(inputs.known_numbers, inputs.known_flags, inputs.known_categories, dim)
+    def of_known(cls, inputs: Inputs, dim: int, with_echoes: bool = True) -> "Covariates":
+        numbers = inputs.known_numbers - (0 if with_echoes else inputs.echo_numbers)
+        return cls(numbers, inputs.known_flags, inputs.known_categories, dim)
 
     def forward(self, numbers: Tensor, categories: Tensor) -> Float[Tensor, "shared steps channel"]:
         numbers = numbers * self.gain
@@ -76,7 +77,8 @@ class LearnedPosition(nn.Module):
 
     With `position_norm` the encoder and the attention see both normalised to at most unit variance; otherwise rare,
     scaled-up flags drown the target and saturate the softmax. m_L sees them raw, so that the depth of a discount is not
-    lost beside the flag that announces it. Plain form: `reference.position.global_position` and `local_position`.
+    lost beside the flag that announces it. Echoes go to m_L alone: they say how much was sold, not what a step is like,
+    and would only blur which steps are alike. Plain form: `reference.position.global_position` and `local_position`.
     """
 
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
@@ -85,7 +87,8 @@ class LearnedPosition(nn.Module):
         dilations = config.position_dilations
         dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
         self.reach, self.norm = sum(dilations), config.research.position_norm
-        self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim)
+        self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim, with_echoes=False)
+        self.num_known, self.num_echoes = inputs.known_numbers - inputs.echo_numbers, inputs.echo_numbers
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
         self.convolutions = nn.ModuleList(
@@ -96,8 +99,10 @@ class LearnedPosition(nn.Module):
         self.local = SplitLinear((self.known.dim,), dim, gain=RELU) if self.known.dim else None
         self.dropout = Dropout(config.dropout)
         self.dims = (dim,) * (bool(self.convolutions) + (self.local is not None))
+        self.raw_dims = (*self.dims, *[self.num_echoes] * bool(self.num_echoes))
 
     def forward(self, batch: Batch) -> Parts:
+        """r^g, r^l and the echoes, as far as there are such inputs."""
         parts = []
         if self.convolutions:
             x = self.events(*within_reach(batch, self.reach))
@@ -105,11 +110,15 @@ class LearnedPosition(nn.Module):
                 x = self.dropout(convolution((x,)))
             parts.append(x)
         if self.local is not None:
-            x = self.known(batch.known_number, batch.known_category)
+            x = self.known(batch.known_number[..., : self.num_known], batch.known_category)
             parts.append(self.dropout(F.relu(self.local((x,)))))
+        if self.num_echoes:
+            parts.append(batch.known_number[..., self.num_known :])
         return tuple(parts)
 
     def normed(self, parts: Parts) -> Parts:
+        """r^g and r^l as the encoder and the attention see them."""
+        parts = parts[: len(self.dims)]
         return tuple(map(unit, parts)) if self.norm else parts
 
 
@@ -135,7 +144,7 @@ class RawPosition(nn.Module):
         self.num_calendar = len(inputs.calendar)
         num_global = self.events.dim + 2 * (len(self.global_flags) + len(inputs.event_categories))
         num_local = self.known.dim + len(self.known_flags)
-        self.dims = tuple(dim for dim in (num_global, num_local) if dim)
+        self.dims = self.raw_dims = tuple(dim for dim in (num_global, num_local) if dim)
 
     def forward(self, batch: Batch) -> Parts:
         number, category = within_reach(batch, self.reach)

@@ -14,10 +14,11 @@ from mqcast.nn.reference.vectors import array, category_dense, dense, join, relu
 from mqcast.settings import ModelConfig
 
 Steps = Float[np.ndarray, "step position"]  # steps 0 … T+H−1
+RawSteps = Float[np.ndarray, "step raw_position"]
 
 
-def positions(network: Network, series: Series) -> tuple[Steps, Steps]:
-    """r_u as the encoder and the attention see it, and before it is normalised."""
+def positions(network: Network, series: Series) -> tuple[Steps, RawSteps]:
+    """r_u as the encoder and the attention see it; and before it is normalised, with the echoes, as m_L does."""
     config, inputs, horizon = network.config, network.inputs, network.horizon
     if isinstance(network.position, fast.RawPosition):
         r = raw_position(network.position, inputs, horizon, series)
@@ -26,7 +27,7 @@ def positions(network: Network, series: Series) -> tuple[Steps, Steps]:
         global_position(network.position, config, inputs, horizon, series),
         local_position(network.position, inputs, horizon, series),
     )
-    return join(*(normed(config, part) for part in parts)), join(*parts)
+    return join(*(normed(config, part) for part in parts)), join(*parts, echoes(inputs, horizon, series))
 
 
 def global_position(
@@ -69,10 +70,18 @@ def position_dilations(config: ModelConfig, horizon: int) -> list[int]:
 def local_position(learned: fast.LearnedPosition, inputs: Inputs, horizon: int, series: Series) -> Steps:
     """r^l_u = PE^l_u(x^l): a dense layer with ReLU at each step."""
     span, sizes = series.num_steps + horizon, inputs.known_categories
-    if not inputs.known_numbers + len(sizes):
+    count = inputs.known_numbers - inputs.echo_numbers
+    if not count + len(sizes):
         return np.zeros((span, 0))
-    x = [covariates(learned.known, inputs.known_flags, sizes, *series.known(u)) for u in range(span)]
+    known = [series.known(u) for u in range(span)]
+    x = [covariates(learned.known, inputs.known_flags, sizes, numbers[:count], codes) for numbers, codes in known]
     return np.stack([relu(dense(learned.local, x_u)) for x_u in x])
+
+
+def echoes(inputs: Inputs, horizon: int, series: Series) -> Float[np.ndarray, "step echo"]:
+    """What was sold so many steps before each step, for m_L alone."""
+    count = inputs.known_numbers - inputs.echo_numbers
+    return np.stack([series.known(u)[0][count:] for u in range(series.num_steps + horizon)])
 
 
 def covariates(

@@ -72,7 +72,7 @@ class Encoded:
     h1: Float[np.ndarray, "time hidden"]  # NaN before the first row
     h2: Float[np.ndarray, " static"]
     r: Float[np.ndarray, "step position"]  # steps 0 … T+H−1
-    raw_r: Float[np.ndarray, "step position"]  # not normalised
+    raw_r: Float[np.ndarray, "step raw_position"]  # not normalised, with the echoes
     begun: list[bool]
     horizon: int
 
