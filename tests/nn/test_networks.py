@@ -35,6 +35,7 @@ from mqcast.data.inputs import Inputs
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, UnseenCategoryWarning
 from mqcast.nn import reference
+from mqcast.nn.attention import Maps
 from mqcast.nn.layers import CategoryLinear, Embeddings
 from mqcast.nn.loss import quantile_loss
 from mqcast.nn.networks import Network
@@ -379,3 +380,23 @@ def test_echoes_and_relative_numbers_go_where_the_plain_form_has_them(model):
     assert not torch.equal(network(changed), forecasts)
     if model != "mqcnn":
         assert torch.equal(network.explain(changed).history, network.explain(batch).history)
+
+
+def test_echoes_beside_a_calendar_that_all_series_share():
+    """Without known columns only the echoes differ between series; the kernels agree with PyTorch."""
+    rows = frames()[0].select("unique_id", "ds", "y")
+    panel = Panel.from_frame(rows, Schema(freq="D"))
+    assemble = Assembler.fit(panel, WINDOW, ScalingConfig(echoes=(HORIZON,)))
+    batch = assemble(sample_windows(panel=panel).take(np.arange(4)))
+    network = sample_network(SMALL.replace(hidden_dim=16, head_dim=8, context_dim=8), inputs=assemble.inputs)
+    assert len(batch.global_number) == 1
+    loss, _ = network.loss(batch, batch.num_fcts)
+    parameters = list(network.parameters())
+    gradient = torch.autograd.grad(loss, parameters, allow_unused=True)
+    scores = batch.targets(batch.num_fcts), batch.is_scored(batch.num_fcts), network.levels
+    plain, _ = quantile_loss(network(batch, batch.num_fcts, Maps()), *scores)
+    torch.testing.assert_close(loss, plain, rtol=1e-4, atol=1e-4)
+    for mine, other in zip(gradient, torch.autograd.grad(plain, parameters, allow_unused=True), strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None and other is not None:
+            torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-3)

@@ -54,6 +54,10 @@ def decoder_call(
         parts |= _block_terms("feedback_block", grid, feedback_block, now, ahead)
         parts |= _terms("query", grid, *heads.query_terms(now, ahead))
         parts |= {"key_now": heads.key_now(inputs, m).expand_as(parts["query_now"]), "of_feedback": of_local[1]}
+    num_calendars = max(len(part) for name, part in parts.items() if name.endswith("_ahead"))
+    parts |= {
+        name: part.expand(num_calendars, -1, -1).contiguous() for name, part in parts.items() if name.endswith("_ahead")
+    }
     parts["read"] = F.linear(inputs.hidden_now(m)[0], local.horizon_read.flatten(0, 1))
     parts |= {"code": local.horizon_code[:, 0], "of_context": torch.cat((*of_context, of_local[0]))}
     parts |= {"out": local.out.weight, "out_shift": local.out.bias}
