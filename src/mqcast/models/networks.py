@@ -1,8 +1,8 @@
 """The networks of the family as models: trained into a run, forecast from it."""
 
 import shutil
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -111,19 +111,10 @@ class NetworkModel:
     def fit(self, panel: Panel, options: TrainOptions) -> FittedNetwork:
         """Train in the folder of the options, or in a temporary one that is deleted with the run."""
         merged = self.settings(panel, options)
-        if options.folder is not None:
-            run = _fit(panel, merged.config, options.folder, options)
-            return FittedNetwork(run, options.device, replace(merged, config=run.config))
-        own = process.new_temporary_folder()
-        try:
-            run = _fit(panel, merged.config, own / "run", options)
-        except BaseException as error:
-            shutil.rmtree(own, ignore_errors=True)
-            if not isinstance(error, Interrupted):
-                raise
-            text = f"{Signals(error.signal).name}: training has stopped; to be able to resume it, give folder="
-            raise Interrupted(text, error.signal) from None
-        process.keep_as_long_as(run, own)
+        with own_folder(options) as folder:
+            run = _fit(panel, merged.config, folder, options)
+        if options.folder is None:
+            process.keep_as_long_as(run, folder.parent)
         return FittedNetwork(run, options.device, replace(merged, config=run.config))
 
     def load(self, folder: Path, options: TrainOptions) -> FittedNetwork:
@@ -133,6 +124,23 @@ class NetworkModel:
         run = Run.open(folder)
         run.network()  # raises if a file is damaged
         return FittedNetwork(run, options.device)
+
+
+@contextmanager
+def own_folder(options: TrainOptions) -> Generator[Path]:
+    """The folder of the options, or one inside a temporary folder, which is deleted if the fit fails."""
+    if options.folder is not None:
+        yield options.folder
+        return
+    own = process.new_temporary_folder()
+    try:
+        yield own / "run"
+    except BaseException as error:
+        shutil.rmtree(own, ignore_errors=True)
+        if not isinstance(error, Interrupted):
+            raise
+        text = f"{Signals(error.signal).name}: training has stopped; to be able to resume it, give folder="
+        raise Interrupted(text, error.signal) from None
 
 
 def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Run":

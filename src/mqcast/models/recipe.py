@@ -1,6 +1,6 @@
-"""Settings that fit a panel: look-back, windows and reach follow from its frequency, its length and its size.
+"""The recipe: settings that follow from the frequency, the length and the values of a panel; see docs/recipe.md.
 
-They did well in the measurements of docs/measured.md. They are not the paper's, which are the defaults of each table.
+They are not the paper's, which are the defaults of each table.
 """
 
 from typing import Any

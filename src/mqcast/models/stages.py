@@ -8,13 +8,11 @@ member-1/ …      the members, fitted on all dates
 
 import io
 import json
-import shutil
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
 import polars as pl
@@ -23,11 +21,11 @@ from mqcast import process
 from mqcast.artifact import ArtifactFolder, entry_of, seal
 from mqcast.data.panel import Panel
 from mqcast.durable import claimed, write_file
-from mqcast.errors import ArtifactError, ConfigError, Interrupted
+from mqcast.errors import ArtifactError, ConfigError
 from mqcast.launch import is_worker
 from mqcast.models.ensemble import SEEDS_APART, files_of, folder_of
 from mqcast.models.holdout import Holdout
-from mqcast.models.networks import FittedNetwork
+from mqcast.models.networks import FittedNetwork, own_folder
 from mqcast.models.protocol import CanLoad, FittedModel, Model, TrainOptions
 from mqcast.settings.merge import Layer, tables_of
 from mqcast.version import __version__
@@ -187,19 +185,10 @@ def refuse_start(options: TrainOptions) -> None:
 @contextmanager
 def workplace(options: TrainOptions) -> Generator[Path]:
     """The folder of the options, for one process at a time, or a temporary one that is removed if the fit fails."""
-    if options.folder is not None:
-        with claimed(options.folder, "training in", make_parents=True):
-            yield options.folder
-        return
-    own = process.new_temporary_folder()
-    try:
-        yield own / "run"
-    except BaseException as error:
-        shutil.rmtree(own, ignore_errors=True)
-        if not isinstance(error, Interrupted):
-            raise
-        text = f"{Signals(error.signal).name}: training has stopped; to be able to resume it, give folder="
-        raise Interrupted(text, error.signal) from None
+    with ExitStack() as stack:
+        if options.folder is not None:
+            stack.enter_context(claimed(options.folder, "training in", make_parents=True))
+        yield stack.enter_context(own_folder(options))
 
 
 @contextmanager
