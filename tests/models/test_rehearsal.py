@@ -12,6 +12,7 @@ import pytest
 from mqcast import Forecaster
 from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
+from mqcast.errors import NotCalibratedWarning
 from mqcast.models import TrainOptions, get
 from mqcast.models.networks import FittedNetwork
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
@@ -117,3 +118,24 @@ def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
     rehearsal = rehearsal_of(config, SimpleNamespace(first="2024-01-07"))
     assert (rehearsal.train.max_minutes, rehearsal.model.members) == (2.5, 1)
     assert not rehearsal.train.refit
+
+
+def with_gap(items: list[str]) -> Panel:
+    """Without the rows of these items at the last date but one."""
+    date = WORLD.frame.drop_nulls("y")["ds"].unique().sort()[-2]
+    return panel(WORLD.frame.filter((pl.col("ds") != date) | ~pl.col("unique_id").is_in(items)))
+
+
+def test_a_gap_among_the_held_out_dates_leaves_the_series_out_of_the_calibration():
+    rows = with_gap(WORLD.frame["unique_id"].unique().sort()[:1].to_list())
+    found = get("mqcnn").fit(rows, options())
+    assert found.run.calibrator is not None
+    assert found.forecast(rows)["unique_id"].n_unique() == 12
+
+
+def test_a_network_is_fitted_though_no_series_has_all_held_out_rows():
+    rows = with_gap(WORLD.frame["unique_id"].unique().to_list())
+    with pytest.warns(NotCalibratedWarning, match="no series has known values for all held-out dates"):
+        found = get("mqcnn").fit(rows, options())
+    assert found.found_steps is not None
+    assert found.forecast(rows)["unique_id"].n_unique() == 12
