@@ -67,6 +67,34 @@ def test_the_recent_level_is_what_a_plain_loop_finds(values):
             np.testing.assert_allclose(found.surprise[t + 1], surprise, rtol=1e-9, atol=1e-9)
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.lists(DEMAND, min_size=4, max_size=30).filter(lambda y: any(y)), st.sampled_from([None, 3.0, 24.0]))
+def test_the_recent_spread_is_what_a_plain_loop_finds(values, half_life):
+    config, panel = TOLD_APART.replace(spread_half_life=half_life), panel_of(a=values, b=[3.0, 9.0, 4.0, 11.0])
+    scaler = TargetScaler.fit(panel, config)
+    steps = int(panel.last_step[0] - panel.first_step[0]) + 1
+    found = scaler.on(panel).at(np.array([0]), panel.first_step[:1], steps).scale[0]
+    y = np.array([np.nan if value is None else value for value in values])
+    first_sale = int(np.argmax(y > 0))
+    y[:first_sale] = np.nan
+    surprise = recent_level(y, config).surprise
+    for t in range(first_sale, steps):
+        weight = [0.5 ** ((t - s) / half_life) if half_life else 1.0 for s in range(t + 1)]
+        pairs = [(w, x) for w, x in zip(weight, surprise, strict=False) if not np.isnan(x)]
+        squares = sum(w * x**2 for w, x in pairs) + 26 * scaler.typical_spread**2
+        np.testing.assert_allclose(found[t], np.sqrt(squares / (sum(w for w, _ in pairs) + 26)), rtol=1e-6)
+
+
+def test_a_series_that_has_become_calm_is_measured_by_its_calm_weeks():
+    wild_then_calm = [1000.0, 10.0] * 20 + [300.0, 310.0] * 40
+    panel, config = panel_of(a=wild_then_calm, b=[300.0, 310.0] * 60), TOLD_APART.replace(spread_half_life=10)
+    recent, ever = (
+        TargetScaler.fit(panel, one).on(panel).at(np.array([0]), panel.first_step[:1], 120).scale[0, -1]
+        for one in (config, TOLD_APART)
+    )
+    assert recent < 0.6 * ever
+
+
 def test_a_closed_week_moves_neither_level_nor_scale():
     open_always, closed_once = ([5000.0 + i % 7 for i in range(40)] for _ in range(2))
     closed_once[20] = 0.0

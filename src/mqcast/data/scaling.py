@@ -9,7 +9,8 @@ With `by="series"` or `"global"`, loc and scale of a series seen in training are
 data. A series not seen in training is scaled by its own past: by its observations up to t, so that no later sale
 changes an earlier forecast. `by="past"` scales every series this way, `by="past_mean"` by the mean of |z| up to t, and
 `by="recent"` by an exponentially weighted mean and the spread of the surprises z_t − loc_{t−1}: inputs are then the
-news of each step, and forecasts are changes from a recent level, even if it drifts.
+news of each step, and forecasts are changes from a recent level, even if it drifts. With `spread_half_life` the spread
+is recent too: a series that has become calm is no longer measured by its wild years.
 
 Zeros. With `zeros="told_apart"`, a zero before the first sale of a series means that it was not on sale yet: it is
 masked like a missing value. A later zero of a series with large sales means that it was closed or not in the
@@ -31,7 +32,7 @@ from mqcast.data.covariates import CHUNK_ROWS, positive
 from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import TargetReader
 from mqcast.data.panel import Panel
-from mqcast.data.recent import NO_KNEE, recent_level
+from mqcast.data.recent import NO_KNEE, decayed_sum, recent_level
 from mqcast.errors import DataError
 from mqcast.settings import ScalingConfig
 
@@ -160,8 +161,9 @@ class BoundScaler:
         elif config.by == "recent":
             level = recent_level(y, config)
             is_one = ~np.isnan(level.surprise)
-            surprises = _running(np.where(is_one, level.surprise, 0) ** 2)[past]
-            scale = self._spread(surprises, _running(is_one)[past], sizes / divisor)
+            squared = np.where(is_one, level.surprise, 0.0) ** 2
+            surprises, number = (_fading(part, config.spread_half_life)[past] for part in (squared, is_one))
+            scale = self._spread(surprises, number, sizes / divisor)
             loc, unit = np.append(np.nan, level.loc)[past], np.append(1.0, level.unit)[past]
             knee = np.append(NO_KNEE, level.knee)[past]
         else:
@@ -182,6 +184,13 @@ class BoundScaler:
 def _running(values: np.ndarray) -> np.ndarray:
     """Sums of the first 0, 1, 2 … values."""
     return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+
+
+def _fading(values: np.ndarray, half_life: float | None) -> np.ndarray:
+    """Sums of the first 0, 1, 2 … values, of which one that is `half_life` rows older counts half; None: all alike."""
+    if half_life is None:
+        return _running(values)
+    return np.append(0.0, decayed_sum(values.astype(np.float64), 0.5 ** (1 / half_life)))
 
 
 def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:

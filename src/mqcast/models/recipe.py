@@ -20,6 +20,7 @@ LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
 SAFE_STEPS = 200  # at least so many if no rehearsal can show that they are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 MEMBERS = 3
+SPREAD_LASTS = 6  # times as long as the level: a spread needs more steps to be known
 LEAST_REACH, DATES_A_STEP_OF_REACH = 3, 32
 DROPOUT = ((1_000_000, 0.15),)  # up to so many observations; 0.1 beyond
 TRAJECTORIES_A_STEP = 1024
@@ -53,7 +54,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
     season, year = season_of(panel.axis.frequency), _year(panel.axis.frequency)
-    slow = min(year, 8 * season) if season < year else year
+    slow, half_life = min(year, 8 * season) if season < year else year, _half_life(panel.axis.frequency)
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     can_rehearse = history_length(panel) >= least_to_hold_out(horizon)
@@ -65,7 +66,8 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
         "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
         "scaling": _scaling(panel)
         | {
-            "half_life": _half_life(panel.axis.frequency),
+            "half_life": half_life,
+            "spread_half_life": SPREAD_LASTS * half_life,
             "level_steps": slow,
             "echoes": _echoes(year, season, horizon, length),
         },

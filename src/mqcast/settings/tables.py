@@ -24,6 +24,9 @@ class ScalingConfig(Settings):
     half_life: float = Field(
         default=4.0, gt=0, description="recent: rows after which the weight of an observation is halved"
     )
+    spread_half_life: float | None = Field(
+        default=None, gt=0, description="recent: rows after which a surprise counts half in the spread; None: never"
+    )
     zeros: Literal["demand", "told_apart", "missing"] = Field(
         default="demand",
         description="told_apart: not yet on sale before a first sale, closed among large sales; missing: never demand",
