@@ -115,6 +115,10 @@ class ResearchConfig(Settings):
         default=True, description="the output MLP has a bias per horizon and, after attention, weights for h¹"
     )
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
+    plain_start: bool = Field(
+        default=False,
+        description="random weights throughout, flags as they are; false: see Initialisation in docs/paper.md",
+    )
 
 
 class ModelConfig(Settings):
