@@ -43,6 +43,10 @@ class ScalingConfig(Settings):
         max_length=16,
         description="sales this many steps before each target are inputs; each is at least the horizon",
     )
+    raw_calendar: bool = Field(
+        default=False,
+        description="the time of year as indicators of week and month, not as waves, unless the schema names features",
+    )
 
 
 class WindowConfig(Settings):
