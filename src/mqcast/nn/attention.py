@@ -375,7 +375,7 @@ class Block(nn.Module):
         super().__init__()
         residual = config.research.block == "residual"
         self.dim = config.context_dim if residual else head_dim
-        self.has_kernel = residual and head_dim % LANES == self.dim % LANES == 0
+        self.has_kernel = head_dim % LANES == self.dim % LANES == 0
         self.dropout = HorizonDropout(config.dropout)
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
         self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None
