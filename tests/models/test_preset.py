@@ -13,9 +13,11 @@ from mqcast.cli import app
 from mqcast.data.panel import Panel, pack
 from mqcast.errors import ConfigError
 from mqcast.models import TrainOptions, get
+from mqcast.nn.attention import HeadsPerHorizon
 from mqcast.settings import FAMILY
 from mqcast.settings.merge import user_layers
 from mqcast.simulate import lognormal_world
+from mqcast.train.records import read_metrics
 
 HORIZON = 4
 SMALL = {
@@ -85,6 +87,18 @@ def test_a_backtest_validates_on_the_last_horizon_before_its_first_cutoff_and_se
         split = forecaster._backtest_.fitted.config.split
         assert (split.train_until, split.valid_until) == (dates[-4 * HORIZON], start)
     assert frames[0].equals(frames[1])
+
+
+@pytest.mark.parametrize("heads", ["shared", "per_horizon"])
+def test_the_private_task_has_one_hot_categories_and_keeps_the_final_weights(heads):
+    model = SMALL["model"] | {"static_encoding": "one_hot", "feedback_heads": heads}
+    forecaster = fit(new(config={"model": model, "train": SMALL["train"] | {"patience": "none"}}))
+    network = forecaster.run_.network()
+    assert network.encoder.static.embeddings is None
+    assert isinstance(network.feedback.heads, HeadsPerHorizon) == (heads == "per_horizon")
+    losses = [line["valid_loss"] for line in read_metrics(forecaster.run_.metrics) if line["record"] == "epoch"]
+    assert losses == [None] * 3  # trained on all dates
+    assert forecaster.predict()["q0.5"].is_finite().all()
 
 
 def test_members_of_a_blend_have_the_preset_too(tmp_path):
