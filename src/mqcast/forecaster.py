@@ -29,7 +29,7 @@ from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, HasLeaderboard, TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
-from mqcast.settings.merge import preset_layers, user_layers
+from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
     from mqcast.report.plots import Plots
@@ -185,7 +185,6 @@ class Forecaster(Generic[IntoDataFrameT]):
         """The arguments as plain, checked values."""
         if not isinstance(self.device, str):
             raise ConfigError(f"device is {quoted(self.device)}; give 'auto', 'cpu', 'cuda' …")
-        preset_layers(self.preset)  # raises if there is no such preset
         most = self.max_steps, self.max_minutes
         return TrainOptions(
             horizon=whole_number("horizon", self.horizon, 1, MOST_PERIODS),

@@ -112,9 +112,10 @@ def test_members_of_a_blend_have_the_preset_too(tmp_path):
     assert config.train.patience == 5
 
 
-def test_a_wrong_preset_is_told_before_any_data_are_read():
+@pytest.mark.parametrize("model", ["mqt", "seasonal-naive", "mean_of(mqt, 2)"])
+def test_a_wrong_preset_is_told_before_any_data_are_read(model):
     with pytest.raises(ConfigError, match=r"preset is 'papre' \(did you mean 'paper'\?\)"):
-        new(preset="papre").fit("no such file.parquet")
+        new(model, preset="papre").fit("no such file.parquet")
 
 
 # -- from the command line ---------------------------------------------------------------------------------------------
@@ -142,6 +143,17 @@ def test_the_command_line_explains_which_settings_are_the_presets(panel, tmp_pat
     assert rows["train.patience"] == ("5", "preset")
     assert rows["model.hidden_dim"] == ("8", "arguments")
     assert rows["model.lookback"] == ("8", "arguments")
+
+
+def test_the_command_line_fits_with_the_preset_and_resumes_with_it_only(panel, tmp_path):
+    fit_here = ("fit", panel, tmp_path / "run", "--processes", 1)
+    first = json.loads(run(*fit_here, "--preset", "paper"))
+    assert first["epoch"] <= 1
+    assert json.loads(run(*fit_here, "--preset", "paper", "--resume"))["step"] == first["step"]
+    without = [*map(str, fit_here), "--horizon", str(HORIZON), "--set", "train.max_steps=2", "--resume"]
+    other = CliRunner().invoke(app, without)
+    assert isinstance(other.exception, ConfigError)
+    assert "other settings" in str(other.exception)
 
 
 def test_the_command_line_backtests_and_searches_with_the_preset(panel, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from mqcast.data.panel import Panel
-from mqcast.settings.merge import Layer, Merged
+from mqcast.settings.merge import Layer, Merged, preset_layers
 
 Progress = Callable[[int, int], None]
 
@@ -42,6 +42,9 @@ class TrainOptions:
     device: str = "auto"
     verbose: bool = True
     listeners: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        preset_layers(self.preset)  # raises if there is no such preset
 
 
 class FittedModel(Protocol):
