@@ -32,7 +32,7 @@ DARTS = ("darts[torch]==0.48.1", "pandas==3.1.1", "numpy==2.4.6", "pyarrow==26.0
 ALL_PINS = {**PINS, "darts": DARTS}
 CONTENDERS = {  # name: (library, which has a script and an environment; model)
     "mqcast MQT": ("mqcast", "mqt"),
-    "mqcast MQT bare": ("mqcast", "mqt"),  # the paper's equations without a residual block around them
+    "mqcast MQT bare": ("mqcast", "mqt"),  # without residual blocks; m_L still has weights of each horizon
     "mqcast NoDS": ("mqcast", "mqt-nods"),
     "mqcast MQ-CNN": ("mqcast", "mqcnn"),
     "mqcast MQ-RNN": ("mqcast", "mqrnn"),

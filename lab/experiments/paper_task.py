@@ -1,4 +1,6 @@
-"""Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's settings, published numbers.
+"""Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's sizes, published numbers.
+
+The network has mqcast's own blocks and start; the paper's are those of the preset `paper`.
 
 A task has parts, spans of dates that are panels of their own: a forecast of one part sees no row of another, and every
 block of `encoder_steps` + `horizon` consecutive rows inside a part is a forecast. Where a part begins with rows of the

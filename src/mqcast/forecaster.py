@@ -60,7 +60,8 @@ class Forecaster(Generic[IntoDataFrameT]):
     horizon     steps ahead
     quantiles   levels in increasing order
     schema      the roles of the columns: a Schema or a dictionary of its arguments; default: unique_id, ds and y only
-    config      settings that override those that fit the data: a TOML file, a RunConfig, or {"train": {…}}
+    preset      "paper": the network and the training of the paper; default: settings that fit the data
+    config      settings that override these: a TOML file, a RunConfig, or {"train": {…}}
     seed, max_steps, max_minutes   for training
     members     networks that are trained together and forecast by their mean; default: as the settings say
     folder      where the run is written, so that it can be resumed or inspected; default: a temporary folder
@@ -75,6 +76,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         quantiles: Sequence[float] = (0.5, 0.9),
         schema: Schema | Mapping[str, Any] | None = None,
         *,
+        preset: str | None = None,
         config: RunConfig | Mapping[str, Any] | str | Path | None = None,
         seed: int = 0,
         max_steps: int | None = None,
@@ -88,6 +90,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         self.horizon = horizon
         self.quantiles = quantiles
         self.schema = schema
+        self.preset = preset
         self.config = config
         self.seed = seed
         self.max_steps = max_steps
@@ -190,6 +193,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             max_steps=None if most[0] is None else whole_number("max_steps", most[0]),
             max_minutes=None if most[1] is None else number("max_minutes", most[1], 0),
             members=None if self.members is None else whole_number("members", self.members, 1, MOST_MEMBERS),
+            preset=self.preset,
             layers=user_layers(self.config),
             device=self.device,
             verbose=truth("verbose", self.verbose),

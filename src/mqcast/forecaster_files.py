@@ -69,6 +69,7 @@ def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
         "model": model,
         "horizon": options.horizon,
         "quantiles": options.quantiles,
+        "preset": options.preset,
         "config": tables_of(options.layers) or None,
         "seed": options.seed,
         "max_steps": options.max_steps,

@@ -153,6 +153,19 @@ def test_calendars_carry_real_values_on_both_sides_of_every_window():
             assert bool(batch.global_number[0, i, names.index("New Year's Day")]) == ((day.month, day.day) == (1, 1))
 
 
+def test_a_raw_calendar_gives_week_and_month_as_codes_and_no_waves():
+    panel = build()
+    assemble = Assembler.fit(panel, CONFIG, ScalingConfig(raw_calendar=True))
+    batch, usual = assemble(WindowPlan(panel, CONFIG).batch(0, 0)), batches(panel)[0]
+    start, num_steps = int(batch.start[0]) - CONFIG.reach, batch.global_category.shape[1]
+    times = panel.times_at(batch.series.numpy()[:1], np.array([start]), num_steps)[0]
+    for u, date in enumerate(panel.axis.dates(times)):
+        codes = [date.weekday(), date.isocalendar().week - 1, date.month - 1]
+        assert batch.global_category[0, u, :3].tolist() == codes
+    assert assemble.inputs.calendar == (7, 53, 12)
+    assert batch.global_number.shape[-1] == assemble.inputs.global_numbers == usual.global_number.shape[-1] - 4
+
+
 def test_where_a_window_starts_changes_nothing_in_it():
     panel = build()
     assemble = Assembler.fit(panel, CONFIG, ScalingConfig())

@@ -55,6 +55,22 @@ def test_the_features_fit_the_frequency(freq, features):
     assert fitting_features(Frequency.parse(freq)) == features
 
 
+@pytest.mark.parametrize(
+    ("freq", "features"),
+    [
+        ("h", ("hour_of_day", "day_of_week")),
+        ("D", ("day_of_week", "week_of_year", "month")),
+        ("W", ("week_of_year", "month")),
+        ("MS", ("month",)),
+    ],
+)
+def test_a_raw_calendar_has_indicators_of_week_and_month_instead_of_waves(freq, features):
+    raw = calendar(freq).as_indicators()
+    assert (raw.features, raw.num_waves) == (features, 0)
+    named = calendar(freq, calendar=("quarter", "year_wave")).as_indicators()
+    assert (named.features, named.num_waves) == (("quarter",), 4)  # what the schema names, stays
+
+
 @pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
 def test_waves_follow_the_time_of_year_on_the_wall_clock(zone):
     axis = TimeAxis(Frequency.parse("h").anchored(np.array([0])), zone)

@@ -1,6 +1,7 @@
 """Calls the kernels on tensors whose every byte the address sanitizer guards; run by test_kernels.py."""
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
     (2, 33, 1, 24, 24, 24, 0),
     (1, 26, 26, 1, 8, 8, 100),
 ):
-    for with_feedback in (True, False):
+    for with_feedback, residual, coded in product((True, False), repeat=3):
         made = wanted + horizon - 1
         known = min(made if with_feedback else wanted, steps)
 
@@ -32,22 +33,17 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
                 r(batch, known, heads) * size, r(1, known + horizon - 1, heads), r(batch, steps, heads),
                 r(batch, steps, contexts), begun, lookback, wanted,
             )  # fmt: skip
-        steps_of = {"block": contexts, "local": heads}
+        steps_of = {"local": heads} | ({"block": contexts} if residual else {})
         of_context, parts, kept = heads, {"attended": attended}, torch.ones(batch, known, contexts)
         if with_feedback:
-            steps_of |= {"query": heads, "feedback_block": contexts}
-            of_context = 3 * heads + 2 * contexts
+            steps_of |= {"query": heads} | ({"feedback_block": contexts} if residual else {})
+            of_context = 3 * heads + (2 if residual else 1) * contexts
             parts |= {"key_now": r(batch, known, heads), "value_shift": r(contexts), "of_feedback": r(heads, contexts)}
-            parts |= {"feedback_block_gain": r(contexts), "feedback_block_shift": r(contexts)}
         for name, width in steps_of.items():
             parts |= {f"{name}_now": r(batch, known, width), f"{name}_ahead": r(batch, made, width)}
-        parts |= {"block_gain": r(contexts), "block_shift": r(contexts), "read": r(batch, known, 3 * heads)}
-        parts |= {
-            "code": r(horizon, heads),
-            "of_context": r(of_context, contexts),
-            "out": r(3, heads),
-            "out_shift": r(3),
-        }
+            parts |= {f"{name}_{part}": r(width) for part in ("gain", "shift") if "block" in name}
+        parts |= {"read": r(batch, known, 3 * heads), "code": r(horizon, heads)} if coded else {}
+        parts |= {"of_context": r(of_context, contexts), "out": r(3, heads), "out_shift": r(3)}
         kept_feedback = kept if with_feedback else None
         cells = kernels.DecoderCall(begun[:, -known:], kept, kept_feedback, torch.rand(horizon, 3), wanted, parts)
         out = cells.quantiles()

@@ -31,6 +31,7 @@ SCHEMA = Schema(
 )
 SMALL = ModelConfig(hidden_dim=8, encoder_dilations=(1, 2, 4), lookback=LOOKBACK)
 WIDE = {"hidden_dim": 16, "static_dim": 32, "head_dim": 8, "context_dim": 8}  # as the compiled kernels want it
+PAPER = {"block": "bare", "horizon_code": False, "position_norm": False, "scale_inputs": False, "plain_start": True}
 MODELS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
 VARIANTS = {name: SMALL.replace(model=name) for name in MODELS} | {
     "mqt per horizon": SMALL.replace(feedback_heads="per_horizon"),
@@ -38,6 +39,7 @@ VARIANTS = {name: SMALL.replace(model=name) for name in MODELS} | {
     "mqt encoder attention": SMALL.replace(encoder_attention=True),
     "mqt by kernels": SMALL.replace(**WIDE),
     "mqt-nods by kernels": SMALL.replace(model="mqt-nods", **WIDE),
+    "mqt of the paper by kernels": SMALL.replace(**WIDE, **PAPER),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_samples import SMALL, WIDE, distance, sample_batch, sample_network
+from model_samples import PAPER, SMALL, WIDE, distance, sample_batch, sample_network
 
 import build_kernels
 from mqcast.nn import encoder, kernels, library
@@ -20,9 +20,8 @@ SOURCE = library.FOLDER / library.SOURCE
 OTHERS = (
     {"head_dim": 4},
     {"context_dim": 12},
-    {"block": "bare"},
     {"feedback_heads": "per_horizon"},
-    {"horizon_code": False},
+    {**PAPER, "feedback_heads": "per_horizon"},
     {"model": "mqt-all"},
 )
 compiled = pytest.mark.skipif(kernels.status() != "compiled", reason=kernels.status())
@@ -51,9 +50,10 @@ def test_where_there_is_a_compiler_there_are_kernels():
 
 
 @compiled
+@pytest.mark.parametrize("change", [{}, PAPER, {"block": "bare"}, {"horizon_code": False}], ids=str)
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-def test_default_networks_go_by_kernels(model):
-    assert is_by_kernels(sample_network(SMALL.replace(model=model, **WIDE)))
+def test_networks_of_the_default_and_of_the_paper_go_by_kernels(model, change):
+    assert is_by_kernels(sample_network(SMALL.replace(model=model, **WIDE | change)))
 
 
 @compiled

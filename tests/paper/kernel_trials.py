@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from strategies import Setting
+from test_kernel_equations import KINDS as NETWORKS
 from test_kernel_equations import by_kernels, close, gradients, in_single_precision, wide
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,7 +33,7 @@ def setting(rng: np.random.Generator) -> Setting:
         num_fcts=int(of(rng, 1, steps, rng.integers(1, steps + 1))),
         seed=int(rng.integers(2**31)),
     )
-    made = wide(made, of(rng, "mqt", "mqt-nods"), of(rng, *WIDTHS), of(rng, *WIDTHS))
+    made = wide(made, of(rng, "mqt", "mqt-nods"), of(rng, *WIDTHS), of(rng, *WIDTHS), of(rng, *NETWORKS))
     changes = {"lookback": int(of(rng, 1, rng.integers(1, steps + 1), 200)), "quantiles": of(rng, *LEVELS)}
     dilations = of(rng, (1, 2), (1, 3, 90), (1, 1, 2, 4))
     return made.but(**changes, dropout=of(rng, 0.0, 0.3), encoder_dilations=dilations, hidden_dim=of(rng, *WIDTHS))

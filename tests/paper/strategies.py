@@ -226,6 +226,7 @@ all_configs = st.builds(
     position_norm=st.booleans(),
     horizon_code=st.booleans(),
     scale_inputs=st.booleans(),
+    plain_start=st.booleans(),
     head=st.sampled_from(["free", "monotone"]),
 )
 

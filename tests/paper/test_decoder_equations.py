@@ -1,9 +1,11 @@
 """The decoder against the right half of the paper's tab:mqt, and the loss, from random inputs and contexts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from strategies import assert_same, for_all_settings
+from strategies import Setting, assert_same, for_all_settings
 
 from mqcast.nn.grid import Grid
 from mqcast.nn.loss import quantile_loss
@@ -35,12 +37,8 @@ def test_contexts_of_mqcnn_are_dense_layers_of_the_code_and_the_flattened_future
     assert_same(agnostic, np.stack([c for _, c in each])[:, setting.fcts])
 
 
-@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-@pytest.mark.parametrize("horizon_code", [True, False])
-@pytest.mark.parametrize("head", ["free", "monotone"])
-@for_all_settings(max_examples=5)
-def test_the_local_mlp_has_the_same_weights_at_all_creation_times_and_horizons(setting, head, horizon_code, model):
-    setting = setting.but(model=model, head=head, horizon_code=horizon_code, quantiles=(0.1, 0.5, 0.9))
+def check_local_mlp(setting: Setting) -> None:
+    """The fast m_L of random contexts against its plain form."""
     network, num_fcts = setting.network(), len(setting.fcts)
     inputs = setting.decoder_inputs(network)
     widths = network.local.hidden.own.dims
@@ -53,8 +51,39 @@ def test_the_local_mlp_has_the_same_weights_at_all_creation_times_and_horizons(s
         contexts = [np.pad(x[b].numpy(), ((0, 0), (first, 0), (0, 0)), constant_values=np.nan) for x in own]
         each.append((reference.local_mlp(network.local, setting.config, Encoded.of(inputs, b), c_agnostic, *contexts),))
     assert_same(fast, *setting.at_fcts(each))
-    if head == "monotone":
+    if setting.config.head == "monotone":
         assert (fast.diff(dim=-1) >= 0).all()
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+@pytest.mark.parametrize("head", ["free", "monotone"])
+@for_all_settings(max_examples=5)
+def test_the_local_mlp_is_two_dense_layers_of_contexts_and_positions(setting, head, model):
+    check_local_mlp(setting.but(model=model, head=head, horizon_code=False, quantiles=(0.1, 0.5, 0.9)))
+
+
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqcnn"])
+@pytest.mark.parametrize("head", ["free", "monotone"])
+@for_all_settings(max_examples=5)
+def test_a_horizon_code_adds_a_bias_of_each_horizon_and_after_attention_the_last_code(setting, head, model):
+    check_local_mlp(setting.but(model=model, head=head, horizon_code=True, quantiles=(0.1, 0.5, 0.9)))
+
+
+@pytest.mark.parametrize("horizon_code", [True, False])
+def test_without_a_horizon_code_the_weights_are_the_same_at_all_creation_times_and_horizons(horizon_code):
+    """The same contexts and positions at every cell give the same quantiles."""
+    setting = Setting(starts=(0, 0)).but(model="mqt", horizon_code=horizon_code)
+    network, size, num_fcts = setting.network(), 2, len(setting.fcts)
+    inputs = setting.decoder_inputs(network)
+    inputs = replace(inputs, raw_position=tuple(part[:, :1].expand_as(part) for part in inputs.raw_position))
+    agnostic = setting.normal(7, size, 1, network.contexts.dims[1]).expand(-1, num_fcts, -1)
+    own = tuple(
+        setting.normal(8 + i, size, 1, 1, dim).expand(-1, setting.horizon, num_fcts, -1)
+        for i, dim in enumerate(network.local.hidden.own.dims)
+    )
+    forecasts = network.local(agnostic, own, inputs, Grid(setting.horizon, num_fcts))
+    is_same = bool((forecasts - forecasts[:, :1, :1]).abs().max() < 1e-12)
+    assert is_same is not horizon_code
 
 
 @for_all_settings(max_examples=20)

@@ -24,8 +24,19 @@ LONG = {  # rows, look-backs and horizons that are no multiples of anything, and
 }
 
 
-def wide(setting: Setting, model: str, heads: int, contexts: int) -> Setting:
-    supported = {"model": model, "block": "residual", "feedback_heads": "shared", "horizon_code": True}
+KINDS = {
+    "default": {"block": "residual", "horizon_code": True},
+    "paper": {"block": "bare", "horizon_code": False},
+    "bare, with a horizon code": {"block": "bare", "horizon_code": True},
+    "residual, without a horizon code": {"block": "residual", "horizon_code": False},
+}
+of_both = pytest.mark.parametrize("kind", ["default", "paper"])
+of_all = pytest.mark.parametrize("kind", KINDS)
+
+
+def wide(setting: Setting, model: str, heads: int, contexts: int, kind: str) -> Setting:
+    """The same with a network that the kernels support."""
+    supported = {"model": model, "feedback_heads": "shared", **KINDS[kind]}
     return setting.but(**supported, hidden_dim=16, head_dim=heads, context_dim=contexts, dropout=0.3)
 
 
@@ -67,9 +78,10 @@ def by_pytorch(network: Network, batch: Batch, num_fcts: int) -> Tensor:
 
 @pytest.mark.parametrize(("heads", "contexts"), WIDTHS)
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
+@of_both
 @for_all_settings(max_examples=4)
-def test_the_kernels_are_the_sums_of_the_paper(setting, model, heads, contexts):
-    check(wide(setting, model, heads, contexts))
+def test_the_kernels_are_the_sums_of_the_paper(setting, kind, model, heads, contexts):
+    check(wide(setting, model, heads, contexts, kind))
 
 
 STACKS = {  # channels, dilations, steps before each series' first row
@@ -158,25 +170,28 @@ def gradients(setting: Setting, sharpen: float = 1.0) -> tuple[dict[str, Tensor]
 @pytest.mark.parametrize("setting", LONG.values(), ids=LONG)
 @pytest.mark.parametrize("lookback", [3, 20, 100])
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-def test_gradients_of_the_kernels_are_those_of_pytorch(model, lookback, setting):
-    kernel, plain = gradients(wide(setting, model, 16, 8).but(lookback=lookback))
+@of_all
+def test_gradients_of_the_kernels_are_those_of_pytorch(kind, model, lookback, setting):
+    kernel, plain = gradients(wide(setting, model, 16, 8, kind).but(lookback=lookback))
     assert kernel.keys() == plain.keys()
     off = [name for name in plain if not close(kernel[name], plain[name])]
     assert not off
 
 
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-def test_large_logits_go_through_a_stable_softmax(model):
+@of_both
+def test_large_logits_go_through_a_stable_softmax(kind, model):
     """So large that e^E alone would overflow."""
-    kernel, plain = gradients(wide(LONG["longer than blocks"], model, 8, 8).but(lookback=20), sharpen=12.0)
+    kernel, plain = gradients(wide(LONG["longer than blocks"], model, 8, 8, kind).but(lookback=20), sharpen=12.0)
     assert all(x.isfinite().all() for x in kernel.values())
     assert float((kernel["forecasts"].double() - plain["forecasts"]).abs().max()) < 2e-3
 
 
 @pytest.mark.parametrize("setting", LONG.values(), ids=LONG)
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods"])
-def test_the_loss_of_the_kernels_is_that_of_their_forecasts(model, setting):
-    setting = wide(setting, model, 16, 8)
+@of_all
+def test_the_loss_of_the_kernels_is_that_of_their_forecasts(kind, model, setting):
+    setting = wide(setting, model, 16, 8, kind)
     network = setting.network()
     network, batch = in_single_precision(network, setting.batch(network.reach))
     n, parameters = len(setting.fcts), list(network.parameters())
@@ -192,9 +207,10 @@ def test_the_loss_of_the_kernels_is_that_of_their_forecasts(model, setting):
         expected = quantile_loss(by_kernels(network, batch, n), batch.targets(n), batch.is_scored(n), network.levels)
 
 
-def test_what_is_no_number_stays_none():
+@of_both
+def test_what_is_no_number_stays_none(kind):
     """A value that went astray shows in the loss, and in its own series alone."""
-    setting = wide(LONG["longer than blocks"], "mqt", 8, 8)
+    setting = wide(LONG["longer than blocks"], "mqt", 8, 8, kind)
     network = setting.network()
     network, batch = in_single_precision(network, setting.batch(network.reach))
     values = batch.values.clone()

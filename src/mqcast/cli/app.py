@@ -23,7 +23,7 @@ from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, 
 from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.models import DEFAULT, names
 from mqcast.models.protocol import TrainOptions
-from mqcast.settings import LARGEST_SEED, MOST_PERIODS, RunConfig
+from mqcast.settings import LARGEST_SEED, MOST_PERIODS, PRESETS, RunConfig
 from mqcast.settings.merge import Layer, assigned, user_layers, without
 from mqcast.version import __version__
 
@@ -73,6 +73,9 @@ Config = Annotated[Path | None, typer.Option(help="TOML file with the tables \\[
 Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon from the settings.")]
 MODELS = f"{', '.join(names())}, or several of them: mean_of(mqt, 3), auto(mqt, seasonal-naive), calibrated(mqt)."
 Model = Annotated[str | None, typer.Option(help=f"{MODELS} Left out: {DEFAULT}.")]
+Preset = Annotated[
+    str | None, typer.Option(help=f"{', '.join(PRESETS)}: settings in place of those that fit the data.")
+]
 Device = Annotated[str, typer.Option(help="'auto', 'cpu', 'cuda' …")]
 
 

@@ -15,6 +15,7 @@ from mqcast.cli.app import (
     Horizon,
     Model,
     Packed,
+    Preset,
     Processes,
     app,
     in_processes,
@@ -88,6 +89,7 @@ def backtest_command(
         str | None, typer.Option(help="Last cutoff; left out: the last one with an observed target.")
     ] = None,
     refit: Annotated[int | None, typer.Option(min=1, help="Train again after this many cutoffs.")] = None,
+    preset: Preset = None,
     config: Config = None,
     set: Changes = None,
     device: Device = "auto",
@@ -105,6 +107,7 @@ def backtest_command(
         model or setting_of(layers, "model.model", DEFAULT),
         options.horizon,
         tuple(quantile or options.quantiles),
+        preset=preset,
         config=tables_of(layers),
         seed=options.seed,
         device=device,

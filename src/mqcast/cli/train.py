@@ -19,6 +19,7 @@ from mqcast.cli.app import (
     Horizon,
     Model,
     Packed,
+    Preset,
     Processes,
     app,
     console,
@@ -48,6 +49,7 @@ def fit_command(
     run: Annotated[Path, typer.Argument(help="Where to write the run.")],
     horizon: Horizon = None,
     model: Model = None,
+    preset: Preset = None,
     config: Config = None,
     set: Changes = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is already there.")] = False,
@@ -82,6 +84,7 @@ def fit_command(
     options = train_options(
         layers,
         horizon,
+        preset=preset,
         members=members,
         folder=run,
         resume=resume or was_restarted(),
@@ -145,6 +148,7 @@ def search_command(
         Path | None, typer.Option(help="TOML file with the same tables as for fit, and \\[search].")
     ] = None,
     horizon: Horizon = None,
+    preset: Preset = None,
     set: Changes = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -162,7 +166,7 @@ def search_command(
     model = get(setting_of(layers, "model.model", DEFAULT))
     if not isinstance(model, HasSettings):
         raise ConfigError("only networks have settings to search")
-    settings = model.settings(data, train_options(layers, horizon, device=device)).config
+    settings = model.settings(data, train_options(layers, horizon, preset=preset, device=device)).config
     with listening(as_json) as listeners:
         best = search(data, settings, wanted, folder, listeners=listeners, device=device)
     if is_first():

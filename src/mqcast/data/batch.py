@@ -129,6 +129,7 @@ class Assembler:
         self.target: BoundScaler = target.on(panel)
         self.number, self.category = number, category
         self.echoes, self.level_steps = target.config.echoes, target.config.level_steps
+        self.calendar = panel.calendar.as_indicators() if target.config.raw_calendar else panel.calendar
         if short := [echo for echo in self.echoes if echo < config.horizon]:
             raise ConfigError(f"scaling.echoes has {short[0]}, less than the horizon; give at least {config.horizon}")
 
@@ -142,7 +143,7 @@ class Assembler:
     @property
     def inputs(self) -> Inputs:
         """The widths of its batches."""
-        inputs = Inputs.of(self.panel)
+        inputs = Inputs.of(self.panel, self.calendar)
         return inputs.replace(
             past_numbers=inputs.past_numbers + self.number.num_relative("past"),
             known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * len(self.echoes),
@@ -245,18 +246,16 @@ class Assembler:
 
         Scored creation times use only the first `num_seen` steps.
         """
-        panel, reach = self.panel, self.config.reach
+        panel, calendar, reach = self.panel, self.calendar, self.config.reach
         if panel.schema.time_grid == "calendar" and (start == start[:1]).all():
             series, start = series[:1], start[:1]
         times = panel.times_at(series, start - reach, span + 2 * reach)
         if times.size:  # the share of a rank may be empty in a small batch
             panel.warn_of_event_reach(int(times[:, :num_seen].max()))
         number, category = panel.events_at(times)
-        flags, waves, calendar = (
-            of(times) for of in (panel.calendar.flags, panel.calendar.waves, panel.calendar.categories)
-        )
+        flags, waves, codes = (of(times) for of in (calendar.flags, calendar.waves, calendar.categories))
         number, category = self.number.forward("event", number), self.category.forward("event", category)
-        return np.concatenate((flags, waves, number), axis=-1), np.concatenate((calendar, category), axis=-1)
+        return np.concatenate((flags, waves, number), axis=-1), np.concatenate((codes, category), axis=-1)
 
 
 def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Holidays and calendar categories, computed for any date, so that they are never missing in the future.
 
-They are raw indicators: the position encoding learns the effect before and after a holiday.
+Holidays are raw indicators: the position encoding learns the effect before and after them. The time of year is given by
+waves, or by indicators as well (`as_indicators`).
 """
 
 from functools import lru_cache
@@ -27,6 +28,12 @@ def fitting_features(frequency: Frequency) -> tuple[str, ...]:
     return (YEAR_WAVE,) if frequency.size >= 7 * DAY else ("day_of_week", YEAR_WAVE)
 
 
+def raw_features(frequency: Frequency) -> tuple[str, ...]:
+    """The same as indicators alone: the week and the month instead of waves, and neither for steps below a day."""
+    instead = () if frequency.sub_daily else ("week_of_year", "month")
+    return tuple(part for name in fitting_features(frequency) for part in (instead if name == YEAR_WAVE else (name,)))
+
+
 class Calendar:
     """Calendar categories, waves of the year and holiday flags at any times of an axis.
 
@@ -35,12 +42,17 @@ class Calendar:
     """
 
     def __init__(self, schema: Schema, axis: TimeAxis, holidays: tuple[tuple[str, str], ...]):
-        self.axis = axis
+        self.schema, self.axis = schema, axis
         features = fitting_features(axis.frequency) if schema.calendar is None else schema.calendar
         self.features = tuple(name for name in features if name != YEAR_WAVE)
         self.num_waves = 2 * NUM_HARMONICS * (YEAR_WAVE in features)
         self.holidays = holidays
         self.stamp = schema.stamp or axis.frequency.stamp
+
+    def as_indicators(self) -> "Calendar":
+        """The same without waves of the year, unless the schema names them."""
+        features = raw_features(self.axis.frequency) if self.schema.calendar is None else self.schema.calendar
+        return Calendar(self.schema.replace(calendar=features), self.axis, self.holidays)
 
     @property
     def num_values(self) -> tuple[int, ...]:

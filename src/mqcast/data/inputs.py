@@ -1,5 +1,6 @@
 """How wide a network's inputs are: all that it needs to know of a panel. No torch."""
 
+from mqcast.data.calendar import Calendar
 from mqcast.data.panel import Panel
 from mqcast.settings import Settings
 
@@ -21,8 +22,9 @@ class Inputs(Settings):
     static_categories: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, panel: Panel) -> "Inputs":
-        schema = panel.schema
+    def of(cls, panel: Panel, calendar: Calendar | None = None) -> "Inputs":
+        """Those of a panel, with another calendar than its own if one is given."""
+        schema, calendar = panel.schema, calendar or panel.calendar
 
         def sizes(role) -> tuple[int, ...]:
             return tuple(len(panel.vocabularies[name]) + 1 for name in schema.categories(role))
@@ -30,8 +32,8 @@ class Inputs(Settings):
         def flags(names: tuple[str, ...]) -> list[int]:
             return [i for i, name in enumerate(names) if schema.kinds[name] == "flag"]
 
-        num_holidays = len(panel.calendar.holidays)
-        num_calendar = num_holidays + panel.calendar.num_waves
+        num_holidays = len(calendar.holidays)
+        num_calendar = num_holidays + calendar.num_waves
         return cls(
             past_numbers=len(schema.numbers("past")),
             past_categories=sizes("past"),
@@ -40,7 +42,7 @@ class Inputs(Settings):
             known_categories=sizes("known"),
             global_numbers=num_calendar + len(schema.numbers("events")),
             global_flags=(*range(num_holidays), *(num_calendar + i for i in flags(schema.numbers("events")))),
-            calendar=panel.calendar.num_values,
+            calendar=calendar.num_values,
             event_categories=sizes("events"),
             static_numbers=len(schema.numbers("static")),
             static_categories=sizes("static"),

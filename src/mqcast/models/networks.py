@@ -20,7 +20,7 @@ from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
 from mqcast.settings import FAMILY, RunConfig
-from mqcast.settings.merge import Layer, Merged, Origin, assigned_values
+from mqcast.settings.merge import Layer, Merged, Origin, assigned_values, preset_layers
 
 if TYPE_CHECKING:
     from mqcast.report.sources import Trained
@@ -105,7 +105,8 @@ class NetworkModel:
         }
         from_user = {name: value for layer in options.layers for name, value in layer.items()}
         given = {name: value for name, value in arguments.items() if value is not None and from_user.get(name) != value}
-        layers = (*kept, *options.layers, assigned_values(given))
+        layers = (*preset_layers(options.preset), *kept, *options.layers, assigned_values(given))
+        layers = sorted(layers, key=lambda layer: layer.origin)
         return settings_for(panel, self.name, options.horizon, options.quantiles, *layers, until=options.until)
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedNetwork:

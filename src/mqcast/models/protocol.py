@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from mqcast.data.panel import Panel
-from mqcast.settings.merge import Layer, Merged
+from mqcast.settings.merge import Layer, Merged, preset_layers
 
 Progress = Callable[[int, int], None]
 
@@ -20,7 +20,8 @@ class TrainOptions:
 
     until       training may use targets up to this date; None: all of them
     members     networks that are trained together, each with its own weights; None: as the settings say
-    layers      the user's settings, for models that have settings
+    preset      the name of settings that override those that fit the data, for models that have settings
+    layers      the user's settings, which override the preset
     folder      where training keeps its files, so that it can be resumed; None: a temporary folder
     start_from  a fitted model to start from
     listeners   called with the records of progress; None: a bar or log lines, if `verbose`
@@ -33,6 +34,7 @@ class TrainOptions:
     max_minutes: float | None = None
     members: int | None = None
     until: Any = None
+    preset: str | None = None
     layers: tuple[Layer, ...] = ()
     folder: Path | None = None
     resume: bool = False
@@ -40,6 +42,9 @@ class TrainOptions:
     device: str = "auto"
     verbose: bool = True
     listeners: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        preset_layers(self.preset)  # raises if there is no such preset
 
 
 class FittedModel(Protocol):

@@ -1,7 +1,4 @@
-"""The recipe: settings that follow from the frequency, the length and the values of a panel; see docs/recipe.md.
-
-They are not the paper's, which are the defaults of each table.
-"""
+"""The recipe: settings that follow from the frequency, the length and the values of a panel; see docs/recipe.md."""
 
 from typing import Any
 
@@ -34,14 +31,16 @@ def settings_for(
     """All settings of a network on this panel; the layers override those that fit the panel.
 
     Settings fit the panel as it was known at `until`, the last date of targets that training may use, or at the
-    `split.train_until` of a layer.
+    `split.train_until` of a layer. With early stopping, the last horizon before `until` is for validation.
     """
     required: dict[str, Any] = {"window.horizon": horizon, "model.quantiles": quantiles, "model.model": model}
-    if until is not None:
-        required |= {"split.train_until": until, "split.valid_until": until}
     from_layers = {name: value for layer in layers for name, value in layer.items()}
     if (date := until if until is not None else from_layers.get("split.train_until")) is not None:
         panel = known_at(panel, as_time(date, panel.axis))
+    if until is not None:
+        required |= {"split.train_until": until, "split.valid_until": until}
+        if from_layers.get("train.patience") is not None:
+            required["split.train_until"] = panel.axis.dates(np.array([panel.last_observed_time(horizon)]))[0]
     return merge(_fitting(panel, horizon, from_layers), *layers, required=required).with_whole_context()
 
 

@@ -61,6 +61,7 @@ class Stages:
             "seed": options.seed,
             "max_steps": options.max_steps,
             "until": None if options.until is None else str(options.until),
+            "preset": options.preset,
             "settings": json.loads(json.dumps(tables_of(options.layers), default=str)),
         }
         if not file.exists():

@@ -19,7 +19,7 @@ from mqcast.errors import KernelError
 LANES = 8  # widths of heads, contexts and the encoder are multiples of this
 LARGEST_SIZE = 2**28  # the product of two, in bytes, is far below 2^63
 DTYPES = {"byte": torch.bool, "num": torch.int64, "float": torch.float32, "double": torch.float64}
-FEEDBACK = "feedback"
+SWITCHES = ("shared_ahead", "feedback", "residual", "coded")  # sizes that are 0 or 1
 
 
 class LayoutError(Exception):
@@ -38,7 +38,7 @@ class _Description(ctypes.Structure):
 @dataclass(frozen=True)
 class Array:
     name: str
-    when: str  # the calls that take it: always, forward, backward, …
+    when: frozenset[str]  # what calls that take it have: forward or backward, feedback, …; all have "always"
     dtype: torch.dtype
     shape: tuple[str, ...]  # names of sizes, or numbers
     is_written: bool
@@ -60,12 +60,10 @@ class Signature:
             raise LayoutError(f"the arguments of {name} have unknown shapes")
 
     @cache  # noqa: B019 (three signatures live as long as the process)
-    def needed(self, forward: bool, feedback: bool, with_loss: bool) -> tuple[Array, ...]:
+    def needed(self, forward: bool, switches: frozenset[str], with_loss: bool) -> tuple[Array, ...]:
         """Exactly the arrays that such a call takes."""
-        when = {"always", "forward"} if forward else {"always", "backward", "loss" if with_loss else "gradient"}
-        if feedback:
-            when |= {FEEDBACK} if forward else {FEEDBACK, "feedback_backward"}
-        return tuple(x for x in self.arrays if x.when in when)
+        ways = {"forward"} if forward else {"backward", "loss" if with_loss else "gradient"}
+        return tuple(x for x in self.arrays if x.when <= {"always", *ways, *switches})
 
     def arguments(self, function: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> ctypes.Structure:
         """The structure for a call, after everything about it has been checked."""
@@ -73,7 +71,8 @@ class Signature:
             raise KernelError(f"{function} takes the sizes {', '.join(self.sizes)}; it was given {', '.join(sizes)}")
         for problem in _wrong_sizes(self.name, sizes):
             raise KernelError(f"{function}: {problem}")
-        needed = self.needed(function.endswith("forward"), bool(sizes.get(FEEDBACK)), "loss" in tensors)
+        switches = frozenset(name for name in SWITCHES if sizes.get(name))
+        needed = self.needed(function.endswith("forward"), switches, "loss" in tensors)
         if len(needed) != len(tensors) or any(x.name not in tensors for x in needed):
             odd = tensors.keys() ^ {x.name for x in needed}
             raise KernelError(f"{function}: {', '.join(sorted(odd))} is missing or unexpected")
@@ -116,7 +115,7 @@ def _array(described: _Description) -> Array:
     if kind not in DTYPES:
         raise LayoutError(f"the type {kind} is unknown")
     shape = tuple(described.shape.decode().split())
-    name, when = described.name.decode(), described.when.decode()
+    name, when = described.name.decode(), frozenset(described.when.decode().split())
     return Array(name, when, DTYPES[kind], shape, is_written="const" not in constness)
 
 
@@ -130,13 +129,14 @@ def extents(sizes: dict[str, int]) -> dict[str, int]:
     if "levels" in sizes:
         extent["read"] = sizes["paces"] * sizes["heads"]
         extent["outputs"] = -(-sizes["levels"] // LANES) * LANES
-        extent["maps"] = sizes["heads"] + (2 * sizes["heads"] + 2 * sizes["channels"] if sizes[FEEDBACK] else 0)
+        of_feedback = 2 * sizes["heads"] + sizes["channels"] * (1 + sizes["residual"])
+        extent["maps"] = sizes["heads"] + sizes["feedback"] * of_feedback
     return extent
 
 
 def _wrong_sizes(step: str, sizes: dict[str, int]) -> Iterator[str]:
     for name, value in sizes.items():
-        low, high = (0, 1) if name in ("shared_ahead", FEEDBACK) else (int(name != "lookback"), LARGEST_SIZE)
+        low, high = (0, 1) if name in SWITCHES else (int(name != "lookback"), LARGEST_SIZE)
         if not low <= value <= high:
             yield f"{name} is {value}; it must be from {low} to {high}"
         if name in ("heads", "channels") and value % LANES:

@@ -130,10 +130,10 @@ class HorizonAttention(nn.Module):
     A^h_{t,s} = q^h_tᵀ W_qᵀ W_k k_s;  q^h_t = [h_t; r_t; r_{t+h}],  k_s = [h_s; r_s],  v_s = h_s
     c_{t,h} = Σ_{s=t−L}^{t} A^h_{t,s} W_v v_s
 
-    W_q acts on [h_t; r_t] and on r_{t+h} separately, so that a logit is G[t,s] + E[t+h,s]. It starts as r_{t+h}ᵀWᵀW
-    r_s: a target looks for steps like itself, and promotions and holidays find their kind before anything is learnt.
-    Two channels of the values start as those in which the encoder leaves y_s untouched, so that it is read from the
-    start. Plain form: `reference.attention.horizon_attention`.
+    W_q acts on [h_t; r_t] and on r_{t+h} separately, so that a logit is G[t,s] + E[t+h,s]. Unless the start is plain,
+    it begins as r_{t+h}ᵀWᵀW r_s: a target looks for steps like itself, and promotions and holidays find their kind
+    before anything is learnt. Two channels of the values are then those in which the encoder leaves y_s untouched.
+    Plain form: `reference.attention.horizon_attention`.
     """
 
     def __init__(self, config: ModelConfig, hidden_dims: Sequence[int], position_dims: Sequence[int]):
@@ -144,15 +144,19 @@ class HorizonAttention(nn.Module):
         self.key = SplitLinear((hidden_dims[0], *position_dims), a, bias=False)
         self.value = SplitLinear(hidden_dims, a)
         self.dim = a
-        with torch.no_grad():
-            of_hidden, *of_positions = self.key.weight.split((hidden_dims[0], *position_dims), dim=1)
-            for weight, likeness in zip((of_hidden, *of_positions), (0.0, *LIKENESS), strict=False):
-                weight *= likeness
-            self.query.now.weight.zero_()
-            if self.query.ahead is not None:
-                self.query.ahead.weight.copy_(torch.cat(of_positions, dim=1))
-            read = self.value.weight[:2]
-            read.copy_(torch.eye(*read.shape))
+        if not config.research.plain_start:
+            self._look_for_likeness()
+
+    @torch.no_grad()
+    def _look_for_likeness(self) -> None:
+        of_hidden, *of_positions = self.key.weight.split(self.key.dims, dim=1)
+        for weight, likeness in zip((of_hidden, *of_positions), (0.0, *LIKENESS), strict=False):
+            weight *= likeness
+        self.query.now.weight.zero_()
+        if self.query.ahead is not None:
+            self.query.ahead.weight.copy_(torch.cat(of_positions, dim=1))
+        read = self.value.weight[:2]
+        read.copy_(torch.eye(*read.shape))
 
     def forward(
         self, inputs: DecoderInputs, grid: Grid, maps: Maps | None, out: Out = None
@@ -359,9 +363,10 @@ class AllContextsAttention(nn.Module):
 class Block(nn.Module):
     """What stands around an attention cell: nothing, or a residual connection from its query and a layer norm.
 
-    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b). W_o starts at zero; otherwise noise in what is attended to
-    would drive the attention away before it is useful. The cell applies W_o, because it can do so before the weighted
-    sum: once for each step rather than once for each forecast. Plain form: `reference.attention.block`.
+    residual: LayerNorm(W_o·attended + W_r·q_{t,h} + b). Unless the start is plain, W_o begins at zero; otherwise noise
+    in what is attended to would drive the attention away before it is useful. The cell applies W_o, because it can do
+    so before the weighted sum: once for each step rather than once for each forecast. Plain form:
+    `reference.attention.block`.
     """
 
     def __init__(
@@ -370,12 +375,12 @@ class Block(nn.Module):
         super().__init__()
         residual = config.research.block == "residual"
         self.dim = config.context_dim if residual else head_dim
-        self.has_kernel = residual and head_dim % LANES == self.dim % LANES == 0
+        self.has_kernel = head_dim % LANES == self.dim % LANES == 0
         self.dropout = HorizonDropout(config.dropout)
         self.out = SplitLinear((head_dim,), self.dim, bias=False) if residual else None
         self.residual = HorizonLinear(now, ahead, own, self.dim) if residual else None
         self.norm = nn.LayerNorm(self.dim) if residual else None
-        if self.out is not None:
+        if self.out is not None and not config.research.plain_start:
             nn.init.zeros_(self.out.weight)
 
     @property

@@ -107,7 +107,7 @@ class LocalMLP(nn.Module):
         self.horizon_read = zeros(self.fading.shape[1], a, hidden[0]) if reads else None
         self.out = Linear(a, len(config.quantiles))
         self.monotone = config.head == "monotone"
-        self.has_kernel = reads
+        self.has_kernel = config.variant.has_attention
 
     def ignore_at_first(self, num_channels: int) -> None:
         """Start without the last channels of `own`, as if the network had no such part."""

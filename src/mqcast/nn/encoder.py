@@ -21,8 +21,8 @@ from mqcast.settings import ModelConfig
 class TemporalConvolutions(nn.Module):
     """A stack of causal convolutions of kernel 2; the receptive field is 1 + the sum of the dilations.
 
-    It starts with y_t, the first of its inputs, untouched in two channels, ReLU(y_t) and ReLU(−y_t), so that attention
-    over h¹_s can read the past from the start; in the others every part of the input starts with an equal share.
+    Unless the start is plain, it begins with y_t, the first of its inputs, untouched in two channels, ReLU(y_t) and
+    ReLU(−y_t), so that attention over h¹_s can read the past; in the others every part of the input has an equal share.
     Plain form: `reference.encoder.temporal_convolutions`.
     """
 
@@ -35,14 +35,19 @@ class TemporalConvolutions(nn.Module):
         ]
         self.layers = nn.ModuleList(layers)
         self.has_kernel = len(layers) > 1 and config.hidden_dim % LANES == 0
-        with torch.no_grad():
-            for dim, weight in zip(dims, layers[0].linear.weight.split(tuple(dims), dim=1), strict=True):
-                weight *= (sum(dims) / (len(dims) * dim)) ** 0.5
-            plus, minus = config.hidden_dim, config.hidden_dim + 1  # rows of the tap at t
-            for i, layer in enumerate(layers):
-                weight = layer.linear.weight
-                weight[[0, 1, plus, minus]] = 0
-                weight[plus, 0], weight[minus, 1 if i else 0] = 1, 1 if i else -1
+        if not config.research.plain_start:
+            self._pass_on_target(layers, dims, config.hidden_dim)
+
+    @staticmethod
+    @torch.no_grad()
+    def _pass_on_target(layers: Sequence[Convolution], dims: Sequence[int], hidden_dim: int) -> None:
+        for dim, weight in zip(dims, layers[0].linear.weight.split(tuple(dims), dim=1), strict=True):
+            weight *= (sum(dims) / (len(dims) * dim)) ** 0.5
+        plus, minus = hidden_dim, hidden_dim + 1  # rows of the tap at t
+        for i, layer in enumerate(layers):
+            weight = layer.linear.weight
+            weight[[0, 1, plus, minus]] = 0
+            weight[plus, 0], weight[minus, 1 if i else 0] = 1, 1 if i else -1
 
     def forward(self, parts: Parts, begun: Bool[Tensor, "batch time"]) -> Float[Tensor, "batch time hidden"]:
         before = None if begun.all() else ~begun

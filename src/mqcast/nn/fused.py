@@ -30,8 +30,6 @@ def decoder_call(
 ) -> DecoderCall:
     """The kernels' arguments, for parts that they support."""
     assert isinstance(contexts, AttentionContexts)
-    assert local.horizon_read is not None
-    assert local.horizon_code is not None
     m, block = min(grid.num_made, inputs.num_steps), contexts.block
     now, ahead = inputs.now(m), inputs.ahead(grid.num_fcts)
     logits, value = contexts.cell.logits_and_values(inputs, m, block.map)
@@ -47,10 +45,10 @@ def decoder_call(
         assert isinstance(feedback, FeedbackAttention)
         heads = feedback.heads
         assert isinstance(heads, SharedHeads)
-        assert feedback_block.residual is not None
+        residual = feedback_block.residual
         kept_feedback = _kept(feedback_block, attended, grid)
         of_query, of_key, (of_value, parts["value_shift"]) = heads.maps(feedback_block.map)
-        of_context = [of_query, of_key, of_value, *feedback_block.residual.own_weights()]
+        of_context = [of_query, of_key, of_value, *(() if residual is None else residual.own_weights())]
         parts |= _block_terms("feedback_block", grid, feedback_block, now, ahead)
         parts |= _terms("query", grid, *heads.query_terms(now, ahead))
         parts |= {"key_now": heads.key_now(inputs, m).expand_as(parts["query_now"]), "of_feedback": of_local[1]}
@@ -58,9 +56,10 @@ def decoder_call(
     parts |= {
         name: part.expand(num_calendars, -1, -1).contiguous() for name, part in parts.items() if name.endswith("_ahead")
     }
-    parts["read"] = F.linear(inputs.hidden_now(m)[0], local.horizon_read.flatten(0, 1))
-    parts |= {"code": local.horizon_code[:, 0], "of_context": torch.cat((*of_context, of_local[0]))}
-    parts |= {"out": local.out.weight, "out_shift": local.out.bias}
+    if local.horizon_code is not None and local.horizon_read is not None:
+        read = F.linear(inputs.hidden_now(m)[0], local.horizon_read.flatten(0, 1))
+        parts |= {"read": read, "code": local.horizon_code[:, 0]}
+    parts |= {"of_context": torch.cat((*of_context, of_local[0])), "out": local.out.weight, "out_shift": local.out.bias}
     return DecoderCall(inputs.begun[:, -m:], kept, kept_feedback, local.fading, grid.num_fcts, parts)
 
 
@@ -72,9 +71,9 @@ def _terms(name: str, grid: Grid, now: Tensor, ahead: Tensor | None) -> dict[str
 
 
 def _block_terms(name: str, grid: Grid, block: Block, now: Parts, ahead: Parts) -> dict[str, Tensor]:
-    """The terms of the residual connection, without those of cells, and the layer norm."""
-    assert block.residual is not None
-    assert block.norm is not None
+    """The terms of the residual connection, without those of cells, and the layer norm; none of a bare cell."""
+    if block.residual is None or block.norm is None:
+        return {}
     norm = {f"{name}_gain": block.norm.weight, f"{name}_shift": block.norm.bias}
     return _terms(name, grid, *block.residual.terms(now, ahead)) | norm
 

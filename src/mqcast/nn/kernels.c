@@ -459,35 +459,36 @@ int align_backward(const Align *x) {
 
 /* ------------------------------------------------------------------------------------- the forecasts of one target */
 
-/* Only the last `known` of the `made` creation times exist. `feedback`: 1 with attention over earlier forecasts; with 0 its
- * arrays are NULL. `kept`: dropout, as factors; `read` is paces × heads; `outputs` is levels, padded to 8. `maps` is the
- * width of all maps of a context: query, key, value and feedback block (a, a, c, c; with feedback only), local (a). The
- * backward pass takes `targets`, `level`, `scored` and `loss` for the quantile loss, else `d_quantiles`. */
+/* Only the last `known` of the `made` creation times exist. Three sizes are 0 or 1: `feedback`, attention over earlier
+ * forecasts; `residual`, residual blocks around the attention cells; `coded`, weights of each horizon in m_L. Where one is 0,
+ * its arrays are NULL. `kept`: dropout, as factors; `read` is paces × heads; `outputs` is levels, padded to 8. `maps` is the
+ * width of all maps of a context: query, key and value (a, a, c; with feedback), feedback block (c; if it is residual), local
+ * (a). The backward pass takes `targets`, `level`, `scored` and `loss` for the quantile loss, else `d_quantiles`. */
 #define DECODER(SIZE, ARRAY)                                                                                  \
     SIZE(Decoder, batch) SIZE(Decoder, made) SIZE(Decoder, known) SIZE(Decoder, horizon) SIZE(Decoder, heads) \
     SIZE(Decoder, channels) SIZE(Decoder, levels) SIZE(Decoder, paces) SIZE(Decoder, shared_ahead)            \
-    SIZE(Decoder, feedback)                                                                                   \
+    SIZE(Decoder, feedback) SIZE(Decoder, residual) SIZE(Decoder, coded)                                      \
     ARRAY(Decoder, always, const byte, begun, "batch known")                                                  \
     ARRAY(Decoder, always, const float, attended, "batch known horizon channels")                             \
     ARRAY(Decoder, always, const float, kept, "batch known channels")                                         \
     ARRAY(Decoder, feedback, const float, kept_feedback, "batch known channels")                              \
-    ARRAY(Decoder, always, const float, block_now, "batch known channels")                                    \
-    ARRAY(Decoder, always, const float, block_ahead, "calendars made channels")                               \
-    ARRAY(Decoder, always, const float, block_gain, "channels")                                               \
-    ARRAY(Decoder, always, const float, block_shift, "channels")                                              \
+    ARRAY(Decoder, residual, const float, block_now, "batch known channels")                                  \
+    ARRAY(Decoder, residual, const float, block_ahead, "calendars made channels")                             \
+    ARRAY(Decoder, residual, const float, block_gain, "channels")                                             \
+    ARRAY(Decoder, residual, const float, block_shift, "channels")                                            \
     ARRAY(Decoder, feedback, const float, query_now, "batch known heads")                                     \
     ARRAY(Decoder, feedback, const float, query_ahead, "calendars made heads")                                \
     ARRAY(Decoder, feedback, const float, key_now, "batch known heads")                                       \
     ARRAY(Decoder, feedback, const float, value_shift, "channels")                                            \
-    ARRAY(Decoder, feedback, const float, feedback_block_now, "batch known channels")                         \
-    ARRAY(Decoder, feedback, const float, feedback_block_ahead, "calendars made channels")                    \
-    ARRAY(Decoder, feedback, const float, feedback_block_gain, "channels")                                    \
-    ARRAY(Decoder, feedback, const float, feedback_block_shift, "channels")                                   \
+    ARRAY(Decoder, feedback residual, const float, feedback_block_now, "batch known channels")                \
+    ARRAY(Decoder, feedback residual, const float, feedback_block_ahead, "calendars made channels")           \
+    ARRAY(Decoder, feedback residual, const float, feedback_block_gain, "channels")                           \
+    ARRAY(Decoder, feedback residual, const float, feedback_block_shift, "channels")                          \
     ARRAY(Decoder, always, const float, local_now, "batch known heads")                                       \
     ARRAY(Decoder, always, const float, local_ahead, "calendars made heads")                                  \
-    ARRAY(Decoder, always, const float, read, "batch known read")                                             \
-    ARRAY(Decoder, always, const float, fading, "horizon paces")                                              \
-    ARRAY(Decoder, always, const float, code, "horizon heads")                                                \
+    ARRAY(Decoder, coded, const float, read, "batch known read")                                              \
+    ARRAY(Decoder, coded, const float, fading, "horizon paces")                                               \
+    ARRAY(Decoder, coded, const float, code, "horizon heads")                                                 \
     ARRAY(Decoder, always, const float, of_context, "channels maps")                                          \
     ARRAY(Decoder, always, const float, of_context_T, "maps channels")                                        \
     ARRAY(Decoder, feedback, const float, of_feedback, "channels heads")                                      \
@@ -502,24 +503,24 @@ int align_backward(const Align *x) {
     ARRAY(Decoder, loss, const byte, scored, "batch horizon wanted")                                          \
     ARRAY(Decoder, loss, double, loss, "1")                                                                   \
     ARRAY(Decoder, backward, float, d_attended, "batch known horizon channels")                               \
-    ARRAY(Decoder, backward, float, d_block_now, "batch known channels")                                      \
-    ARRAY(Decoder, backward, float, d_block_ahead, "calendars made channels")                                 \
-    ARRAY(Decoder, backward, float, d_block_gain, "channels")                                                 \
-    ARRAY(Decoder, backward, float, d_block_shift, "channels")                                                \
-    ARRAY(Decoder, feedback_backward, float, d_query_now, "batch known heads")                                \
-    ARRAY(Decoder, feedback_backward, float, d_query_ahead, "calendars made heads")                           \
-    ARRAY(Decoder, feedback_backward, float, d_key_now, "batch known heads")                                  \
-    ARRAY(Decoder, feedback_backward, float, d_value_shift, "channels")                                       \
-    ARRAY(Decoder, feedback_backward, float, d_feedback_block_now, "batch known channels")                    \
-    ARRAY(Decoder, feedback_backward, float, d_feedback_block_ahead, "calendars made channels")               \
-    ARRAY(Decoder, feedback_backward, float, d_feedback_block_gain, "channels")                               \
-    ARRAY(Decoder, feedback_backward, float, d_feedback_block_shift, "channels")                              \
+    ARRAY(Decoder, residual backward, float, d_block_now, "batch known channels")                             \
+    ARRAY(Decoder, residual backward, float, d_block_ahead, "calendars made channels")                        \
+    ARRAY(Decoder, residual backward, float, d_block_gain, "channels")                                        \
+    ARRAY(Decoder, residual backward, float, d_block_shift, "channels")                                       \
+    ARRAY(Decoder, feedback backward, float, d_query_now, "batch known heads")                                \
+    ARRAY(Decoder, feedback backward, float, d_query_ahead, "calendars made heads")                           \
+    ARRAY(Decoder, feedback backward, float, d_key_now, "batch known heads")                                  \
+    ARRAY(Decoder, feedback backward, float, d_value_shift, "channels")                                       \
+    ARRAY(Decoder, feedback residual backward, float, d_feedback_block_now, "batch known channels")           \
+    ARRAY(Decoder, feedback residual backward, float, d_feedback_block_ahead, "calendars made channels")      \
+    ARRAY(Decoder, feedback residual backward, float, d_feedback_block_gain, "channels")                      \
+    ARRAY(Decoder, feedback residual backward, float, d_feedback_block_shift, "channels")                     \
     ARRAY(Decoder, backward, float, d_local_now, "batch known heads")                                         \
     ARRAY(Decoder, backward, float, d_local_ahead, "calendars made heads")                                    \
-    ARRAY(Decoder, backward, float, d_read, "batch known read")                                               \
-    ARRAY(Decoder, backward, float, d_code, "horizon heads")                                                  \
+    ARRAY(Decoder, coded backward, float, d_read, "batch known read")                                         \
+    ARRAY(Decoder, coded backward, float, d_code, "horizon heads")                                            \
     ARRAY(Decoder, backward, float, d_of_context, "channels maps")                                            \
-    ARRAY(Decoder, feedback_backward, float, d_of_feedback, "channels heads")                                 \
+    ARRAY(Decoder, feedback backward, float, d_of_feedback, "channels heads")                                 \
     ARRAY(Decoder, backward, float, d_out, "heads outputs")                                                   \
     ARRAY(Decoder, backward, float, d_out_shift, "levels")
 
@@ -540,7 +541,7 @@ typedef struct { /* a target's forecasts, earliest first; the first `early` of t
 
 static int open_row(Row *r, const Decoder *x, float **all) {
     num H = x->horizon, a = x->heads, c = x->channels, q = padded(x->levels);
-    r->width = a + (x->feedback ? 2 * a + 2 * c : 0), r->ldp = padded(H) + 8;
+    r->width = a + (x->feedback ? 2 * a + c + (x->residual ? c : 0) : 0), r->ldp = padded(H) + 8;
     num sizes[] = {H * c, H * c, H, H * r->width, a * r->ldp, H * r->ldp, H * c, H * c, H, H * c, H * a, H * q,
                    H * r->width, H * r->ldp, H * c, H * c, c * r->ldp, H * q, r->ldp};
     float **buffers[] = {&r->context, &r->unit, &r->by, &r->mapped, &r->keys_T, &r->weights, &r->sums, &r->feedback_block_unit,
@@ -607,21 +608,25 @@ static const float *of_targets(const float *x, const Decoder *o, num b, num u, n
     return x + ((o->shared_ahead ? 0 : b * o->made) + u) * width;
 }
 
-/* c_{t,h}: the residual block around the horizon-specific attention, and all linear maps of it. */
+/* c_{t,h}: the block around the horizon-specific attention, and all linear maps of it. */
 static void contexts(Row *r, const Decoder *x, num b, num u) {
     num H = x->horizon, c = x->channels, t = r->at;
-    const float *ahead = of_targets(x->block_ahead, x, b, u, c);
     for (num j = 0; j < r->count; j++, t++) {
-        const float *cell = x->attended + (t * H + r->horizon - j) * c, *now = x->block_now + t * c, *kept = x->kept + t * c;
+        const float *cell = x->attended + (t * H + r->horizon - j) * c, *kept = x->kept + t * c;
         float *context = r->context + j * c;
         for (num k = 0; k < c; k += 16) __builtin_prefetch(cell + c + k); /* of the next target */
+        if (!x->residual) {
+            for (num k = 0; k < c; k += 8) V(context + k) = CV(cell + k) * CV(kept + k);
+            continue;
+        }
+        const float *now = x->block_now + t * c, *ahead = of_targets(x->block_ahead, x, b, u, c);
         for (num k = 0; k < c; k += 8) V(context + k) = CV(cell + k) * CV(kept + k) + CV(now + k) + CV(ahead + k);
         r->by[j] = layer_norm(context, c, x->block_gain, x->block_shift, r->unit + j * c, context);
     }
     product(r->count, r->width, c, r->context, c, 1, x->of_context, r->width, r->mapped, r->width, 0);
 }
 
-/* c̃_{t,h}: attention over the contexts of earlier forecasts, and the residual block around it. */
+/* c̃_{t,h}: attention over the contexts of earlier forecasts, and the block around it. */
 static void feedback(Row *r, const Decoder *x, num b, num u) {
     num a = x->heads, c = x->channels, n = r->count, w = r->width, ldp = r->ldp, t = r->at;
     const float *ahead = of_targets(x->query_ahead, x, b, u, a);
@@ -641,11 +646,15 @@ static void feedback(Row *r, const Decoder *x, num b, num u) {
         for (num i = j; i < j + rows; i++) softmax_row(r->weights + i * ldp, i, end, r->hidden_keys);
         product(rows, c, j + rows, r->weights + j * ldp, ldp, 1, r->mapped + 2 * a, w, r->sums + j * c, c, 0);
     }
-    ahead = of_targets(x->feedback_block_ahead, x, b, u, c);
     for (num j = r->early; j < n; j++) {
-        const float *now = x->feedback_block_now + (r->at + j) * c, *kept = x->kept_feedback + (r->at + j) * c;
-        const float *sums = r->sums + j * c, *own = r->mapped + j * w + 2 * a + c;
+        const float *kept = x->kept_feedback + (r->at + j) * c, *sums = r->sums + j * c;
         float *to = r->feedback + j * c;
+        if (!x->residual) {
+            for (num k = 0; k < c; k += 8) V(to + k) = CV(sums + k) * CV(kept + k);
+            continue;
+        }
+        const float *now = x->feedback_block_now + (r->at + j) * c, *own = r->mapped + j * w + 2 * a + c;
+        ahead = of_targets(x->feedback_block_ahead, x, b, u, c);
         for (num k = 0; k < c; k += 8) V(to + k) = CV(sums + k) * CV(kept + k) + CV(now + k) + CV(ahead + k) + CV(own + k);
         r->feedback_block_by[j] =
             layer_norm(to, c, x->feedback_block_gain, x->feedback_block_shift, r->feedback_block_unit + j * c, to);
@@ -658,9 +667,13 @@ static void local(Row *r, const Decoder *x, num b, num u) {
     const float *ahead = of_targets(x->local_ahead, x, b, u, a);
     for (num j = e; j < r->count; j++) {
         num t = r->at + j, h = r->horizon - j;
-        const float *now = x->local_now + t * a, *read = x->read + t * p * a, *code = x->code + h * a;
-        const float *own = r->mapped + (j + 1) * r->width - a;
+        const float *now = x->local_now + t * a, *own = r->mapped + (j + 1) * r->width - a;
         float *hidden = r->hidden + j * a;
+        if (!x->coded) {
+            for (num k = 0; k < a; k += 8) V(hidden + k) = CV(now + k) + CV(ahead + k) + CV(own + k);
+            continue;
+        }
+        const float *read = x->read + t * p * a, *code = x->code + h * a;
         for (num k = 0; k < a; k += 8) {
             v8 value = CV(now + k) + CV(ahead + k) + CV(code + k) + CV(own + k);
             for (num i = 0; i < p; i++) value += x->fading[h * p + i] * CV(read + i * a + k);
@@ -733,14 +746,15 @@ static void local_backward(Row *r, const Decoder *x, num b, num u) {
     product(wanted, a, x->levels, r->d_raw + e * q, q, 1, x->out_T, a, d_hidden + e * w, w, 0);
     for (num j = e; j < r->count; j++) {
         num t = r->at + j, h = r->horizon - j;
-        float *d = d_hidden + j * w, *d_now = x->d_local_now + t * a, *d_code = x->d_code + h * a;
+        float *d = d_hidden + j * w, *d_now = x->d_local_now + t * a;
         const float *hidden = r->hidden + j * a;
         for (num k = 0; k < a; k += 8) {
             v8 value = blend(CV(hidden + k) > 0.0f, CV(d + k), (v8){0});
             V(d + k) = value;
             V(d_now + k) += value;
             V(d_ahead + k) += value;
-            V(d_code + k) += value;
+            if (!x->coded) continue;
+            V(x->d_code + h * a + k) += value;
             for (num i = 0; i < p; i++) V(x->d_read + (t * p + i) * a + k) += x->fading[h * p + i] * value;
         }
     }
@@ -750,19 +764,18 @@ static void feedback_backward(Row *r, const Decoder *x, num b, num u) {
     num a = x->heads, c = x->channels, n = r->count, e = r->early, w = r->width, ldp = r->ldp;
     float *d_query = r->d_mapped, *d_key = d_query + a, *d_value = d_key + a, *d_hidden = d_query + w - a;
     float *d_query_ahead = (float *)of_targets(x->d_query_ahead, x, b, u, a);
-    float *d_feedback_block_ahead = (float *)of_targets(x->d_feedback_block_ahead, x, b, u, c);
     product(c, a, n - e, r->feedback + e * c, 1, c, d_hidden + e * w, w, x->d_of_feedback, a, 1);
     product(n - e, c, a, d_hidden + e * w, w, 1, x->of_feedback_T, c, r->d_feedback + e * c, c, 0);
     for (num j = e; j < n; j++) {
-        float *d = r->d_feedback + j * c, *own = d_value + c + j * w, *d_now = x->d_feedback_block_now + (r->at + j) * c;
-        layer_norm_backward(d, c, x->feedback_block_gain, r->feedback_block_unit + j * c, r->feedback_block_by[j],
-                            x->d_feedback_block_gain, x->d_feedback_block_shift);
-        for (num k = 0; k < c; k += 8) {
-            V(own + k) = CV(d + k);
-            V(d_now + k) += CV(d + k);
-            V(d_feedback_block_ahead + k) += CV(d + k);
-            V(d + k) *= CV(x->kept_feedback + (r->at + j) * c + k);
+        float *d = r->d_feedback + j * c;
+        if (x->residual) {
+            layer_norm_backward(d, c, x->feedback_block_gain, r->feedback_block_unit + j * c, r->feedback_block_by[j],
+                                x->d_feedback_block_gain, x->d_feedback_block_shift);
+            memcpy(d_value + c + j * w, d, (size_t)c * sizeof(float));
+            add(x->d_feedback_block_now + (r->at + j) * c, d, c);
+            add((float *)of_targets(x->d_feedback_block_ahead, x, b, u, c), d, c);
         }
+        for (num k = 0; k < c; k += 8) V(d + k) *= CV(x->kept_feedback + (r->at + j) * c + k);
     }
     transpose(n, c, r->mapped + 2 * a, w, r->values_T, ldp);
     for (num j = e; j < n; j += 6) {
@@ -790,15 +803,16 @@ static void feedback_backward(Row *r, const Decoder *x, num b, num u) {
 
 static void contexts_backward(Row *r, const Decoder *x, num b, num u) {
     num c = x->channels, n = r->count, w = r->width;
-    float *d_ahead = (float *)of_targets(x->d_block_ahead, x, b, u, c);
     product(n, c, w, r->d_mapped, w, 1, x->of_context_T, c, r->d_context, c, 0);
     product(c, w, n, r->context, 1, c, r->d_mapped, w, x->d_of_context, w, 1);
     for (num j = 0; j < n; j++) {
         num t = r->at + j;
         float *d = r->d_context + j * c, *d_cell = x->d_attended + (t * x->horizon + r->horizon - j) * c;
-        layer_norm_backward(d, c, x->block_gain, r->unit + j * c, r->by[j], x->d_block_gain, x->d_block_shift);
-        add(x->d_block_now + t * c, d, c);
-        add(d_ahead, d, c);
+        if (x->residual) {
+            layer_norm_backward(d, c, x->block_gain, r->unit + j * c, r->by[j], x->d_block_gain, x->d_block_shift);
+            add(x->d_block_now + t * c, d, c);
+            add((float *)of_targets(x->d_block_ahead, x, b, u, c), d, c);
+        }
         for (num k = 0; k < c; k += 8) V(d_cell + k) = CV(d + k) * CV(x->kept + t * c + k);
     }
 }

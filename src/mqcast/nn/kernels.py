@@ -180,14 +180,15 @@ WEIGHTS = ("of_context", "of_feedback", "out")
 class DecoderCall:
     """The decoder's arguments after the horizon-specific attention; `parts` are named as in kernels.c.
 
-    Without those of `OF_FEEDBACK` there is no attention over earlier forecasts. `of_context`, `of_feedback` and `out`
-    are the weights (out × in) of the linear maps of c, c̃ and the hidden layer.
+    Without those of `OF_FEEDBACK` there is no attention over earlier forecasts, without those of blocks the attention
+    cells are bare, and without `code` and `read` m_L has the same weights for all horizons. `of_context`,
+    `of_feedback` and `out` are the weights (out × in) of the linear maps of c, c̃ and the hidden layer.
     """
 
     begun: Bool[Tensor, "batch fct"]
     kept: Float[Tensor, "batch fct channel"]  # dropout as factors
     kept_feedback: Float[Tensor, "batch fct channel"] | None
-    fading: Float[Tensor, "horizon pace"]
+    fading: Float[Tensor, "horizon pace"]  # of `read`
     wanted: int  # how many creation times, the last ones, get forecasts
     parts: dict[str, Tensor]
 
@@ -206,7 +207,8 @@ class DecoderCall:
 
     def _given(self) -> tuple[Any, ...]:
         """The names, then the tensors."""
-        given = {"begun": self.begun, "kept": self.kept, "fading": self.fading}
+        given = {"begun": self.begun, "kept": self.kept}
+        given |= {"fading": self.fading} if "read" in self.parts else {}
         given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
         given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
         return tuple(given), *(_contiguous(part) for part in given.values())
@@ -218,12 +220,14 @@ class DecoderCall:
             "made": self.wanted + horizon - 1,
             "known": known,
             "horizon": horizon,
-            "heads": self.parts["code"].shape[1],
+            "heads": self.parts["local_now"].shape[-1],
             "channels": channels,
             "levels": len(self.parts["out_shift"]),
             "paces": self.fading.shape[1],
-            "shared_ahead": len(self.parts["block_ahead"]) == 1,
+            "shared_ahead": len(self.parts["local_ahead"]) == 1,
             "feedback": "of_feedback" in self.parts,
+            "residual": "block_now" in self.parts,
+            "coded": "code" in self.parts,
         }
 
 

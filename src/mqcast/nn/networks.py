@@ -56,7 +56,7 @@ class Network(nn.Module):
         self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
         own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
         self.local = LocalMLP(config, agnostic, self.position.raw_dims, own, horizon, h)
-        if self.feedback_block is not None:
+        if self.feedback_block is not None and not config.research.plain_start:
             self.local.ignore_at_first(self.feedback_block.dim)
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
 

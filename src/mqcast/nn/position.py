@@ -27,26 +27,34 @@ ORDINARY = 0.5  # the variance that is halved: steps without events stay small b
 
 
 class Covariates(nn.Module):
-    """Numbers as they are, flags times FLAG_GAIN, categories one-hot through a dense layer of d_h with ReLU."""
+    """Numbers as they are, flags times `flag_gain`, categories one-hot through a dense layer of d_h with ReLU."""
 
     gain: Tensor
 
-    def __init__(self, numbers: int, flags: Sequence[int], categories: Sequence[int], dim: int, num_calendar: int = 0):
+    def __init__(
+        self,
+        config: ModelConfig,
+        numbers: int,
+        flags: Sequence[int],
+        categories: Sequence[int],
+        num_calendar: int = 0,
+    ):
         super().__init__()
-        gain = [FLAG_GAIN if i in flags else 1.0 for i in range(numbers)]
+        self.flag_gain, dim = 1.0 if config.research.plain_start else FLAG_GAIN, config.hidden_dim
+        gain = [self.flag_gain if i in flags else 1.0 for i in range(numbers)]
         self.register_buffer("gain", torch.tensor(gain), persistent=False)
         self.dense = CategoryLinear(categories, dim, num_calendar) if categories else None
         self.dim = numbers + (dim if categories else 0)
 
     @classmethod
-    def of_events(cls, inputs: Inputs, dim: int) -> "Covariates":
+    def of_events(cls, config: ModelConfig, inputs: Inputs) -> "Covariates":
         categories = inputs.calendar + inputs.event_categories
-        return cls(inputs.global_numbers, inputs.global_flags, categories, dim, num_calendar=len(inputs.calendar))
+        return cls(config, inputs.global_numbers, inputs.global_flags, categories, num_calendar=len(inputs.calendar))
 
     @classmethod
-    def of_known(cls, inputs: Inputs, dim: int, with_echoes: bool = True) -> "Covariates":
+    def of_known(cls, config: ModelConfig, inputs: Inputs, with_echoes: bool = True) -> "Covariates":
         numbers = inputs.known_numbers - (0 if with_echoes else inputs.echo_numbers)
-        return cls(numbers, inputs.known_flags, inputs.known_categories, dim)
+        return cls(config, numbers, inputs.known_flags, inputs.known_categories)
 
     def forward(self, numbers: Tensor, categories: Tensor) -> Float[Tensor, "shared steps channel"]:
         numbers = numbers * self.gain
@@ -87,12 +95,13 @@ class LearnedPosition(nn.Module):
         dilations = config.position_dilations
         dilations = doubling_dilations(horizon - 1) if dilations is None else dilations
         self.reach, self.norm = sum(dilations), config.research.position_norm
-        self.events, self.known = Covariates.of_events(inputs, dim), Covariates.of_known(inputs, dim, with_echoes=False)
+        self.events = Covariates.of_events(config, inputs)
+        self.known = Covariates.of_known(config, inputs, with_echoes=False)
         self.num_known, self.num_echoes = inputs.known_numbers - inputs.echo_numbers, inputs.echo_numbers
         taps = [(0, d, 2 * d) for d in dilations] or [(0,)]
         widths = [self.events.dim, *[dim] * len(taps)]
         self.convolutions = nn.ModuleList(
-            Convolution((width,), dim, tap, centred=True)
+            Convolution((width,), dim, tap, centred=not config.research.plain_start)
             for width, tap in zip(widths, taps, strict=False)
             if self.events.dim
         )
@@ -138,8 +147,7 @@ class RawPosition(nn.Module):
     def __init__(self, config: ModelConfig, inputs: Inputs, horizon: int):
         super().__init__()
         self.reach = reach_of(config, horizon)
-        self.events = Covariates.of_events(inputs, config.hidden_dim)
-        self.known = Covariates.of_known(inputs, config.hidden_dim)
+        self.events, self.known = Covariates.of_events(config, inputs), Covariates.of_known(config, inputs)
         self.global_flags, self.known_flags = list(inputs.global_flags), list(inputs.known_flags)
         self.num_calendar = len(inputs.calendar)
         num_global = self.events.dim + 2 * (len(self.global_flags) + len(inputs.event_categories))

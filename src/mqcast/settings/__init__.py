@@ -2,6 +2,7 @@
 
 from mqcast.settings.base import Names, Settings, nearest
 from mqcast.settings.family import FAMILY, Variant
+from mqcast.settings.presets import PRESETS
 from mqcast.settings.search import PAPER_SPACE, Range, SearchConfig
 from mqcast.settings.tables import (
     LARGEST_SEED,
@@ -23,6 +24,7 @@ __all__ = [
     "MOST_MEMBERS",
     "MOST_PERIODS",
     "PAPER_SPACE",
+    "PRESETS",
     "ModelConfig",
     "Names",
     "Range",

@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 
 from mqcast.errors import ConfigError, quoted
-from mqcast.settings.base import NONE, Settings
+from mqcast.settings.base import NONE, Settings, nearest
+from mqcast.settings.presets import PRESETS
 from mqcast.settings.tables import ResearchConfig, RunConfig
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -25,9 +26,9 @@ class Origin(IntEnum):
 
     BUILT_IN = 0
     FITS_THE_DATA = 1
-    START_FROM = 2
-    TASK = 3
-    PRESET = 4
+    TASK = 2
+    PRESET = 3
+    START_FROM = 4
     FILE = 5
     ARGUMENTS = 6
     FOLLOWS = 7
@@ -116,6 +117,17 @@ def merge(*layers: Layer, required: Mapping[str, Any] | None = None) -> Merged:
             place = place.setdefault(part, {})
         place[field] = value
     return Merged(RunConfig(**tables), {name: origin for name, (_, origin) in values.items()})
+
+
+def preset_layers(name: Any) -> tuple[Layer, ...]:
+    """The settings of a preset; none without a name."""
+    if name is None:
+        return ()
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(
+            f"preset is {quoted(name)}{nearest(name, list(PRESETS))}; give one of {', '.join(PRESETS)}, or leave it out"
+        )
+    return (Layer(Origin.PRESET, PRESETS[name]),)
 
 
 def user_layers(config: RunConfig | Mapping[str, Any] | str | Path | None, **arguments: Any) -> tuple[Layer, ...]:

@@ -1,6 +1,7 @@
-"""The tables of a run's settings; the defaults are the paper's values unless stated otherwise."""
+"""The tables of a run's settings. The paper's values are those of the preset `paper`, see `mqcast.settings.presets`."""
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -45,6 +46,10 @@ class ScalingConfig(Settings):
         default=(),
         max_length=16,
         description="sales this many steps before each target are inputs; each is at least the horizon",
+    )
+    raw_calendar: bool = Field(
+        default=False,
+        description="the time of year as indicators of week and month, not as waves, unless the schema names features",
     )
 
 
@@ -118,6 +123,10 @@ class ResearchConfig(Settings):
         default=True, description="the output MLP has a bias per horizon and, after attention, weights for h¹"
     )
     scale_inputs: bool = Field(default=True, description="the encoder knows each series' location and scale")
+    plain_start: bool = Field(
+        default=False,
+        description="random weights throughout, flags as they are; false: see Initialisation in docs/paper.md",
+    )
 
 
 class ModelConfig(Settings):
@@ -203,7 +212,7 @@ class SplitConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """How a network is trained; Adam's settings, epochs and patience are the paper's."""
+    """How a network is trained."""
 
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -275,6 +284,17 @@ class RunConfig(Settings):
     scaling: ScalingConfig = ScalingConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
+
+    @classmethod
+    def paper(cls, window: WindowConfig | Mapping[str, Any], **tables: Mapping[str, Any]) -> "RunConfig":
+        """The preset `paper` for these windows, with some of its settings changed.
+
+        `RunConfig.paper({"horizon": 52, "history": 167, "num_fcts": 104}, model={"static_encoding": "one_hot"})`
+        """
+        from mqcast.settings.merge import Layer, Origin, merge, preset_layers
+
+        given = window.model_dump(exclude_unset=True) if isinstance(window, WindowConfig) else window
+        return merge(*preset_layers("paper"), Layer(Origin.ARGUMENTS, {"window": given, **tables})).config
 
     def with_whole_context(self) -> Self:
         """With windows that contain all the history their first forecast uses, through contexts and keys.

@@ -87,8 +87,8 @@ def echoes(inputs: Inputs, horizon: int, series: Series) -> Float[np.ndarray, "s
 def covariates(
     layer: fast.Covariates, flags: Sequence[int], sizes: Sequence[int], numbers: np.ndarray, categories: list[int]
 ) -> Float[np.ndarray, " covariate"]:
-    """Numbers, flags five times as large, and ReLU(W · one-hot + b)."""
-    numbers = np.array([5 * number if i in flags else number for i, number in enumerate(numbers)])
+    """Numbers, flags five times as large unless the start is plain, and ReLU(W · one-hot + b)."""
+    numbers = np.array([layer.flag_gain * number if i in flags else number for i, number in enumerate(numbers)])
     return numbers if layer.dense is None else join(numbers, relu(category_dense(layer.dense, sizes, categories)))
 
 
