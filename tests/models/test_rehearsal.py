@@ -46,8 +46,8 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
     found = fitted(tmp_path)
     rehearsal = Run.open(tmp_path / "run" / "rehearsal")
     assert rehearsal.config.split.train_until is not None
-    assert found.found_steps == found.config.train.max_steps
-    assert 4 <= found.found_steps <= 20
+    assert 4 <= found.config.train.max_steps <= 20
+    assert found.found == {"max_steps": found.config.train.max_steps, "members": 1}
     assert found.config.split.train_until is None
     again = get("mqcnn").fit(panel(), options(folder=tmp_path / "run", resume=True))
     assert again.forecast(panel()).equals(found.forecast(panel()))
@@ -56,7 +56,7 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
 def test_without_a_rehearsal_a_run_has_the_steps_that_were_said(tmp_path: Path):
     found = get("mqcnn").fit(panel(), options(layers=user_layers({**SMALL, "train": {"max_steps": 5}})))
     assert found.config.train.max_steps == 5
-    assert found.found_steps is None
+    assert found.found == {}
     assert found.run.calibrator is None
 
 
@@ -89,6 +89,13 @@ def test_published_quantiles_are_moved_by_the_calibrator_everywhere(tmp_path: Pa
     assert Forecaster.load(tmp_path / "saved").predict()["q0.9"].to_list() == after["q0.9"].to_list()
 
 
+def test_what_was_found_before_the_held_out_dates_is_used_on_all_dates(tmp_path: Path):
+    found = get("auto(mqcnn, seasonal-naive)").fit(panel(), options(folder=tmp_path / "auto", max_minutes=5.0))
+    judged = json.loads((tmp_path / "auto" / "progress" / "validation-1.json").read_text())["found"]
+    config = found.members["mqcnn"].config
+    assert judged == {"max_steps": config.train.max_steps, "members": config.model.members}
+
+
 def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:
     lines = [{"record": "epoch", "step": step, "valid_loss": loss, "seconds": 60.0} for step, loss in pairs]
     path = tmp_path / "metrics.jsonl"
@@ -115,9 +122,32 @@ def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
     assert found.train.max_steps == steps
     assert found.train.warmup_steps == steps // 10
     assert found.train.max_minutes == 9.0
+    assert found.model.members == 1
     rehearsal = rehearsal_of(config, SimpleNamespace(first="2024-01-07"))
     assert (rehearsal.train.max_minutes, rehearsal.model.members) == (2.5, 1)
     assert not rehearsal.train.refit
+
+
+@pytest.mark.parametrize(
+    ("pairs", "may_have_fewer", "steps", "members"),
+    [
+        (((100, 0.9), (400, 0.8)), True, 400, 5),  # 60 s for 400 steps, and 540 s are left
+        (((100, 0.9), (200, 0.8)), True, 400, 4),
+        (((25, 0.9), (50, 0.8)), True, 400, 1),  # the rehearsal was cut off by the clock while it was still learning
+        (((25, 0.9), (50, 0.8)), False, 400, 5),
+        (((25, 0.7), (100, 0.8)), True, 80, 5),
+    ],
+)
+def test_where_time_is_short_fewer_members_are_trained_for_all_steps(
+    tmp_path: Path, pairs, may_have_fewer: bool, steps: int, members: int
+):
+    config = RunConfig(
+        window={"horizon": 4, "history": 8, "num_fcts": 4},
+        model={"members": 5},
+        train={"max_steps": 400, "max_minutes": 10.0},
+    )
+    found = after_rehearsal(config, SimpleNamespace(num_before=99), losses(tmp_path, *pairs), may_have_fewer)
+    assert (found.train.max_steps, found.model.members) == (steps, members)
 
 
 def with_gap(items: list[str]) -> Panel:
@@ -137,5 +167,5 @@ def test_a_network_is_fitted_though_no_series_has_all_held_out_rows():
     rows = with_gap(WORLD.frame["unique_id"].unique().to_list())
     with pytest.warns(NotCalibratedWarning, match="no series has known values for all held-out dates"):
         found = get("mqcnn").fit(rows, options())
-    assert found.found_steps is not None
+    assert found.found
     assert found.forecast(rows)["unique_id"].n_unique() == 12

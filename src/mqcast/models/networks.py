@@ -42,9 +42,10 @@ class FittedNetwork:
         return self.run.config
 
     @property
-    def found_steps(self) -> int | None:
-        """How many steps a rehearsal found best; None if there was none."""
-        return self.config.train.max_steps if self.config.train.refit else None
+    def found(self) -> dict[str, int | None]:
+        """The arguments that a rehearsal found best: how many steps and members; none if there was no rehearsal."""
+        config = self.config
+        return {"max_steps": config.train.max_steps, "members": config.model.members} if config.train.refit else {}
 
     @property
     def context(self) -> int:
@@ -113,7 +114,7 @@ class NetworkModel:
         """Train in the folder of the options, or in a temporary one that is deleted with the run."""
         merged = self.settings(panel, options)
         with own_folder(options) as folder:
-            run = _fit(panel, merged.config, folder, options)
+            run = _fit(panel, merged, folder, options)
         if options.folder is None:
             process.keep_as_long_as(run, folder.parent)
         return FittedNetwork(run, options.device, replace(merged, config=run.config))
@@ -144,8 +145,9 @@ def own_folder(options: TrainOptions) -> Generator[Path]:
         raise Interrupted(text, error.signal) from None
 
 
-def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Run":
+def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "Run":
     """Train, with `train.refit` after a rehearsal that finds the number of steps and calibrates the quantiles."""
+    config = merged.config
     if not config.train.refit:
         return _train(panel, config, folder, options)
     with process.importing():
@@ -156,7 +158,8 @@ def _fit(panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -
     holdout = hold_out(panel, replace(options, until=config.split.train_until))
     rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
     calibrator = rehearsed_calibrator(FittedNetwork(rehearsal, options.device), holdout, options)
-    run = _train(panel, after_rehearsal(config, holdout, rehearsal), folder, options)
+    may_have_fewer = merged.origins.get("model.members", Origin.BUILT_IN) <= Origin.FITS_THE_DATA
+    run = _train(panel, after_rehearsal(config, holdout, rehearsal, may_have_fewer), folder, options)
     if calibrator is not None and is_first():
         run.add_calibrator(calibrator)
     return run

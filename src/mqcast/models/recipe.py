@@ -13,13 +13,15 @@ from mqcast.errors import ConfigError
 from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
-LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 1500, 30
-SAFE_STEPS = 200  # at least so many if no rehearsal can show that they are too many
+LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 30
+SAFE_STEPS = 200  # if there is too little history for a rehearsal, which would show that more are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
-MEMBERS = 3
 SPREAD_LASTS = 6  # times as long as the level: a spread needs more steps to be known
 LEAST_REACH, DATES_A_STEP_OF_REACH = 3, 32
-DROPOUT = ((1_000_000, 0.15),)  # up to so many observations; 0.1 beyond
+# Up to so many trajectories, and beyond:
+DROPOUT = (1_000_000, 0.15, 0.1)
+HIDDEN_DIM = (400_000, 32, 64)
+MEMBERS = (100_000, 5, 3)
 TRAJECTORIES_A_STEP = 1024
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
 CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
@@ -57,8 +59,8 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     can_rehearse = history_length(panel) >= least_to_hold_out(horizon)
-    least = LEAST_STEPS if can_rehearse else SAFE_STEPS
-    steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), least, MOST_STEPS))
+    epochs = EPOCHS * trajectories / (batch * num_fcts)
+    steps = int(np.clip(epochs, LEAST_STEPS, MOST_STEPS)) if can_rehearse else SAFE_STEPS
     most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
@@ -74,8 +76,9 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
             "position_dilations": _position_dilations(horizon, length),
-            "dropout": next((dropout for most, dropout in DROPOUT if trajectories <= most), 0.1),
-            "members": MEMBERS,
+            "hidden_dim": _by_size(HIDDEN_DIM, trajectories),
+            "dropout": _by_size(DROPOUT, trajectories),
+            "members": _by_size(MEMBERS, trajectories),
             "research": {"scale_inputs": False},
         },
         "train": {
@@ -89,6 +92,11 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
         },
     }
     return Layer(Origin.FITS_THE_DATA, tables)
+
+
+def _by_size(sizes: tuple[int, Any, Any], trajectories: int) -> Any:
+    most, small, large = sizes
+    return small if trajectories <= most else large
 
 
 def _position_dilations(horizon: int, length: int) -> tuple[int, ...] | None:

@@ -1,8 +1,9 @@
 """A rehearsal of training on all but the last dates: how long to train, and how far to trust the quantiles.
 
 A network is trained up to the held-out dates and validated on them as it goes. The network is then trained on all
-dates, as long or, if fewer steps were clearly better, for as many; if the rehearsal had less than a year to learn from
-and the network has more, for a number in between. How the rehearsed forecasts missed calibrates its quantiles.
+dates, for `max_steps` or, if fewer steps were clearly better, for as many; if the rehearsal had less than a year to
+learn from and the network has more, for a number in between. How the rehearsed forecasts missed calibrates its
+quantiles.
 """
 
 import math
@@ -37,19 +38,26 @@ def rehearsal_of(config: RunConfig, holdout: Holdout) -> RunConfig:
     return config.replace(train=train, split=split, model=config.model.replace(members=1))
 
 
-def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run") -> RunConfig:
-    """The settings of the training on all dates: its length, and the minutes that are left for it."""
+def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run", may_have_fewer: bool = False) -> RunConfig:
+    """The settings of the training on all dates: its length, and the minutes that are left for it.
+
+    Where time is short, one member that has learnt enough is better than several that have not: with `may_have_fewer`
+    there are only as many members as can be trained for all steps.
+    """
     from mqcast.train.records import read_metrics
 
     lines = [line for line in read_metrics(rehearsal.metrics) if line["record"] == "epoch"]
-    best, last, most = min(lines, key=lambda line: line["valid_loss"]), lines[-1], config.train.max_minutes
-    steps = best["step"] if best["valid_loss"] < CLEARLY * last["valid_loss"] else last["step"]
+    best, last, minutes = min(lines, key=lambda line: line["valid_loss"]), lines[-1], config.train.max_minutes
+    most = config.train.max_steps or last["step"]
+    steps = best["step"] if best["valid_loss"] < CLEARLY * last["valid_loss"] else most
     if holdout.num_before < max(config.scaling.echoes, default=0) + config.window.horizon:
-        steps = int(math.sqrt(steps * last["step"]))
-    steps = max(steps, int(SHORTEST * last["step"]))
+        steps = int(math.sqrt(steps * most))
+    steps, members = max(steps, int(SHORTEST * most)), config.model.members
+    if minutes is not None:
+        minutes = max(minutes - last["seconds"] / 60, 0.01 * minutes)
+        num_affordable = int(60 * minutes / (steps * last["seconds"] / last["step"]))
+        members = max(1, min(members, num_affordable)) if may_have_fewer else members
     train = config.train.replace(
-        max_steps=steps,
-        warmup_steps=min(config.train.warmup_steps, steps // 10),
-        max_minutes=None if most is None else max(most - last["seconds"] / 60, 0.01 * most),
+        max_steps=steps, warmup_steps=min(config.train.warmup_steps, steps // 10), max_minutes=minutes
     )
-    return config.replace(train=train)
+    return config.replace(train=train, model=config.model.replace(members=members))
