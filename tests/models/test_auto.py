@@ -19,7 +19,6 @@ from mqcast.errors import (
     Interrupted,
     MemberLeftOutWarning,
     NotCalibratedWarning,
-    TooFewRevisionsError,
 )
 from mqcast.models.holdout import hold_out
 from mqcast.models.protocol import TrainOptions
@@ -197,10 +196,18 @@ def test_a_member_that_fails_on_all_dates_leaves_its_weight_to_the_others(monkey
     assert made.predict().height == 10 * HORIZON
 
 
-def test_too_short_a_history_is_refused_with_the_number_of_steps_needed():
+def test_after_too_short_a_history_to_judge_the_members_their_mean_is_forecast():
     short = rows().group_by("unique_id", maintain_order=True).head(8)
-    with pytest.raises(TooFewRevisionsError, match="only 8 steps, and 9 are needed"):
-        new().fit(short)
+    with pytest.warns(NotCalibratedWarning, match="forecasts their mean: .* only 8 steps, and 9 are needed"):
+        made = new("auto(recent, short, seasonal-naive)").fit(short)
+    assert made.fitted_.blend.weights == {"recent": 0.5, "short": 0.5}
+    apart = [new(name).fit(short).predict()["q0.5"].to_numpy() for name in ("recent", "short")]
+    np.testing.assert_allclose(made.predict()["q0.5"].to_numpy(), np.mean(apart, axis=0))
+    assert made.leaderboard_["loss"].null_count() == made.leaderboard_.height
+
+
+def test_a_single_model_with_too_short_a_history_is_not_calibrated():
+    short = rows().group_by("unique_id", maintain_order=True).head(8)
     with pytest.warns(NotCalibratedWarning, match="only 8 steps, and 9 are needed"):
         made = new("calibrated(recent)").fit(short)
     assert made.predict().equals(new("recent").fit(short).predict())

@@ -17,7 +17,14 @@ from mqcast import process
 from mqcast.artifact import ArtifactFolder
 from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
-from mqcast.errors import ArtifactError, ConfigError, MemberLeftOutWarning, warn
+from mqcast.errors import (
+    ArtifactError,
+    ConfigError,
+    MemberLeftOutWarning,
+    NotCalibratedWarning,
+    TooFewRevisionsError,
+    warn,
+)
 from mqcast.evaluation.reading import forecast_table
 from mqcast.evaluation.tables import Names
 from mqcast.levels import quantile_column
@@ -120,7 +127,7 @@ class _Fit:
         stages = self.stages
         stages.begin()
         if (facts := stages.read(BLEND)) is None:
-            facts = self._weighed(hold_out(stages.panel, stages.options))
+            facts = self._facts()
             stages.write(BLEND, facts)
         blend, calibrator = _of_facts(facts)
         stages.minutes, self.left_out = dict(facts["minutes"]), dict(facts["left_out"])
@@ -146,6 +153,18 @@ class _Fit:
         if first_error is not None and not found:
             raise first_error
         return {name: found[name] for name in names if name in found}
+
+    def _facts(self) -> dict[str, Any]:
+        """The weights and the calibration; equal weights without a calibration if nothing can be held out."""
+        stages = self.stages
+        try:
+            holdout = hold_out(stages.panel, stages.options)
+        except TooFewRevisionsError as error:
+            warn(f"auto cannot judge its members, and forecasts their mean: {error.problem}", NotCalibratedWarning)
+            names = [name for name in stages.members if name != BASELINE] or [BASELINE]
+            blend = Blend.equal(stages.options.quantiles, names)
+            return _facts(blend, None) | {"losses": {}, "minutes": {}, "left_out": {}}
+        return self._weighed(holdout)
 
     def _weighed(self, holdout: Holdout) -> dict[str, Any]:
         """The weights, the calibration, and the losses on the held-out dates."""
@@ -187,18 +206,20 @@ class _Fit:
     def _rows(self, losses: Mapping[str, list[float]], blend: Blend) -> Iterator[dict[str, Any]]:
         """The leaderboard: what is published, then the members, best first."""
         minutes = self.stages.minutes
+        otherwise = "its weight would be below 3 %" if losses else "nothing could be judged"
+        where = "on the dates that it was fitted to" if losses else otherwise
         judged_first = sorted(self.stages.members, key=lambda name: _mean(losses[name]) if name in losses else 1e300)
         for name in (PUBLISHED, *judged_first):
             own, is_member = losses.get(name), name != PUBLISHED
             by_level = {quantile_column(level): own and own[i] for i, level in enumerate(blend.levels)}
-            why = "" if name in blend.members else self.left_out.get(name, "its weight would be below 3 %")
+            why = "" if name in blend.members else self.left_out.get(name, otherwise)
             yield {
                 "member": name,
                 "loss": own and _mean(own),
                 **by_level,
                 "weight": blend.weights.get(name, 0.0) if is_member else None,
                 "minutes": minutes.get(name) if is_member else sum(minutes.values()),
-                "note": (why and f"left out: {why}") if is_member else "on the dates that it was fitted to",
+                "note": (why and f"left out: {why}") if is_member else where,
             }
 
     def _leave_out(self, name: str, why: str) -> None:

@@ -44,6 +44,10 @@ class Blend:
     members: tuple[str, ...]
     weight: np.ndarray  # (levels, members): not negative, with a sum of 1 at each level
 
+    @classmethod
+    def equal(cls, levels: Sequence[float], members: Sequence[str]) -> "Blend":
+        return cls(tuple(levels), tuple(members), np.full((len(levels), len(members)), 1 / len(members)))
+
     @property
     def weights(self) -> dict[str, float]:
         """The weight of each member, averaged over levels."""
