@@ -205,7 +205,7 @@ def test_every_verb_explains_itself_with_an_example():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["init", "none.parquet"], "no Parquet file at none.parquet"),
+        (["init", "none.parquet"], "no Parquet or CSV file at none.parquet"),
         (["init", "HOME/sales.parquet", "--out", "HOME/mqcast.toml"], "already exists"),
         (["init", "HOME/sales.parquet", "--out", "x.toml", "--id", "shop"], "no column 'shop' to be the id"),
         (["init", "HOME/mqcast.toml", "--out", "x.toml"], "mqcast.toml"),
@@ -219,12 +219,12 @@ def test_every_verb_explains_itself_with_an_example():
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--model", "prophet"], "model is 'prophet'"),
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--quantile", "2"], "quantiles are"),
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--start", "2021-01-03", "--end", "2020-01-05"], "is after"),
-        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet file at none.parquet"),
+        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet or CSV file at none.parquet"),
         (
             ["what-if", "HOME/run", "HOME/panel", "HOME/actuals.parquet", "o"],
             "the future has no column 'promo_display'",
         ),
-        (["evaluate", "none.parquet", "HOME/panel"], "no Parquet file at none.parquet"),
+        (["evaluate", "none.parquet", "HOME/panel"], "no Parquet or CSV file at none.parquet"),
         (["evaluate", "HOME/mqcast.toml", "HOME/panel"], "not a readable Parquet file"),
         (["evaluate", "HOME/rev.parquet", "HOME/panel"], "missing='drop'"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--by", "brnd"], "nothing to group by called 'brnd'"),

@@ -21,6 +21,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
+from mqcast.data.source import open_source
 from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mqcast.run import Run
 
 
-Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet files
+Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet or CSV files
 Date = dt.date | dt.datetime | str
 
 
@@ -137,7 +138,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         resume: bool = False,
         start_from: "Forecaster[Any] | None" = None,
     ) -> "Forecaster[IntoDataFrameT]":
-        """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
+        """Train on a frame (pandas, polars, Arrow), Parquet or CSV files, or a packed Panel.
 
         static: a table with one row per series. events: a table with one row per date. Rows after the last sale, with
         known columns but no target, are the plan that `predict` uses. `resume` continues the run in `folder`.
@@ -165,8 +166,9 @@ class Forecaster(Generic[IntoDataFrameT]):
         if isinstance(frame, Panel):
             return frame, FrameTypes()
         schema, like = (self.schema, None) if before is None else (None, before.panel_)
-        panel = Panel.from_frame(frame, schema, static, events, like=like)
-        return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time)
+        source = open_source(frame)
+        panel = Panel.from_frame(source, schema, static, events, like=like)
+        return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time, source)
 
     def _model(self) -> models.Model:
         """The model; all arguments are checked before any data are read."""
@@ -446,10 +448,13 @@ class Forecaster(Generic[IntoDataFrameT]):
         if isinstance(frame, Panel):
             return frame, self.frame_types_
         layout: Layout = self.panel_.layout
-        frame_types = self.frame_types_ if frame is None else FrameTypes.of(frame, layout.schema.id, layout.schema.time)
         if all(part is None for part in (frame, future, static, events)):
-            return self.panel_, frame_types
-        frames: Frames = gathered(self.panel_, frame, static, events)
+            return self.panel_, self.frame_types_
+        source, frame_types = None, self.frame_types_
+        if frame is not None:
+            source = open_source(frame)
+            frame_types = FrameTypes.of(frame, layout.schema.id, layout.schema.time, source)
+        frames: Frames = gathered(self.panel_, source, static, events)
         if future is not None:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types

@@ -5,14 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import polars as pl
 import typer
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, console, progress, tell
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
-from mqcast.data.source import open_source
+from mqcast.data.source import read_table
 from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, ConfigError
@@ -61,7 +60,7 @@ def demo(
 
 @app.command("init")
 def init_command(
-    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
     out: Annotated[Path, typer.Option(help="The TOML file to write.")] = Path("mqcast.toml"),
     horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
     id: Annotated[str | None, typer.Option("--id", help="The column of series ids; left out: guessed.")] = None,
@@ -75,10 +74,9 @@ def init_command(
     """
     from mqcast.starter import look_at, starter_toml
 
-    open_source(frame)  # raises if the file cannot be used
     if out.exists():
         raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
-    look = look_at(pl.scan_parquet(frame), id, time, target)
+    look = look_at(read_table(frame).lazy(), id, time, target)
     write_file(out, starter_toml(look, horizon, frame))
     tell(
         as_json,
@@ -89,7 +87,7 @@ def init_command(
 
 @app.command("pack")
 def pack_command(
-    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
     folder: Annotated[Path, typer.Argument(help="Where to write the panel.")],
     config: Annotated[
         Path | None, typer.Option(help="TOML file with a table \\[schema], instead of these options.")
@@ -116,8 +114,8 @@ def pack_command(
         Path | None,
         typer.Option(help="A packed panel to take roles and categories from: the one a run was trained on."),
     ] = None,
-    static_table: Annotated[str | None, typer.Option(help="Parquet with one row per series.")] = None,
-    event_table: Annotated[str | None, typer.Option(help="Parquet with one row per date.")] = None,
+    static_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per series.")] = None,
+    event_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per date.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Validate a frame of any size and pack it into a folder, for training from disk.

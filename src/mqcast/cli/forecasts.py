@@ -120,7 +120,7 @@ def backtest_command(
 def what_if_command(
     run: Trained,
     panel: Packed,
-    future: Annotated[Path, typer.Argument(help="Parquet with id, date and known columns after the last sale.")],
+    future: Annotated[Path, typer.Argument(help="Parquet or CSV with id, date and known columns after the last sale.")],
     out: Out,
     baseline: Annotated[
         Path | None, typer.Option(help="The plan to compare with; left out: the one in the panel.")

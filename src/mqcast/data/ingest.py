@@ -37,7 +37,7 @@ MOST_TIMES = 2_000_000
 
 
 def read_frame(
-    frame: FrameLike,
+    frame: FrameLike | Source,
     schema: Schema,
     static: FrameLike | None = None,
     events: FrameLike | None = None,
@@ -129,9 +129,11 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             continue
         kind = table.type_of(schema.time)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            odd = f" ({where})" if (where := table.oddity(schema.time)) else ""
             hint = "parse it first, for example with pd.to_datetime" if is_text(kind) else "make it a date or timestamp"
+            hint = "write dates as 2024-01-31" if odd else hint
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
-            raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}, not dates; {hint}")
+            raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}{odd}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
         if name is not None and not is_numeric(kind := source.type_of(name)):
             example = _first_words(source, schema, name) if is_text(kind) else ""
@@ -140,6 +142,8 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
 
 def _first_words(source: Source, schema: Schema, name: str) -> str:
     """The place of the first text that is not a number, if a column of numbers was read as text; empty if none."""
+    if odd := source.oddity(name):
+        return f" ({odd})"
     before = 0
     for batch in source.batches([schema.id, schema.time, name]):
         for row, text in enumerate(batch.column(name).to_pylist()):
@@ -187,8 +191,9 @@ def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Sca
     batches = (batch for batch in source.batches([schema.id, schema.time, *names]) if batch.num_rows)
     for look in ordered_map(partial(_look, schema, names), batches):
         if look.missing_key is not None:
-            column, at, place = look.missing_key
-            raise MissingKeyError(f"row {row + at} has no value", "fill it or drop the row", column=column, **place)
+            column, at, known = look.missing_key
+            problem = f"{source.place(row + at)} has no value"
+            raise MissingKeyError(problem, "fill it or drop the row", column=column, **known)
         ids |= look.ids
         times = _merged_times(times, look.times)
         is_sorted = is_sorted and look.is_sorted and (last is None or last <= look.first)

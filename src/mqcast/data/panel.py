@@ -17,7 +17,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.ingest import read_frame
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
-from mqcast.data.source import FrameLike
+from mqcast.data.source import FrameLike, Source
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
 from mqcast.data.structure import check_structure, check_values, texts
 from mqcast.data.writer import Allocate, Contents
@@ -57,14 +57,14 @@ class Panel:
     @classmethod
     def from_frame(
         cls,
-        frame: FrameLike,
+        frame: FrameLike | Source,
         schema: Schema | Mapping[str, Any] | None = None,
         static: FrameLike | None = None,
         events: FrameLike | None = None,
         *,
         like: "Panel | Layout | None" = None,
     ) -> Self:
-        """Pack a pandas, polars or Arrow frame, or Parquet files, in memory.
+        """Pack a pandas, polars or Arrow frame, or Parquet or CSV files, in memory.
 
         With `like`, the frame is read in the same way as an earlier panel, for a forecast: with the same schema and
         categories (new ones are unknown, with one warning). Series without history are then allowed.
@@ -74,7 +74,7 @@ class Panel:
     @classmethod
     def _read(
         cls,
-        frame: FrameLike,
+        frame: FrameLike | Source,
         schema: Schema | Mapping[str, Any] | None,
         static: FrameLike | None,
         events: FrameLike | None,
@@ -372,7 +372,7 @@ class Panel:
 
 
 def pack(
-    frame: FrameLike,
+    frame: FrameLike | Source,
     path: str | Path,
     schema: Schema | Mapping[str, Any] | None = None,
     static: FrameLike | None = None,

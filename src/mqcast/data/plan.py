@@ -73,7 +73,7 @@ def _rows(frame: Any, schema: Schema) -> pl.DataFrame:
     source = open_source(frame)
     wanted = [schema.id, schema.time, *schema.past, *schema.known]
     wanted += [schema.observed] if schema.observed else []
-    rows = _read(frame, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
+    rows = _read(source, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
     if schema.target not in source.names:
         rows = rows.with_columns(pl.lit(None, pl.Float64).alias(schema.target))
     return rows

@@ -95,7 +95,9 @@ def read_forecasts(
     names = names or Names()
     source = open_source(frame, what)
     levels = _levels(source.names)
-    columns = columns_of(source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon)
+    columns = columns_of(
+        source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon, text=names.id
+    )
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({name: columns[name] for name in (names.cutoff, names.time)}, what)
     cutoff, time = times[names.cutoff], times[names.time]
@@ -129,7 +131,7 @@ def read_forecasts(
 def read_actuals(frame: IntoDataFrame | Read, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
     """Check a frame of demand and sort it; missing values are NaN."""
     names = names or Names()
-    columns = columns_of(frame, [names.id, names.time, names.target], what)
+    columns = columns_of(frame, [names.id, names.time, names.target], what, text=names.id)
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({names.time: columns[names.time]}, what)
     time = times[names.time]

@@ -15,6 +15,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.schema import Schema
+from mqcast.data.source import read_table
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
 from mqcast.evaluation.martingale import Settings, volatility_of
@@ -193,7 +194,7 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
 def with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
     """The caller's frame with new quantiles and everything else unchanged."""
     is_path = isinstance(rows.frame, str | Path)
-    frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)
+    frame: Any = nw.from_native(read_table(rows.frame) if is_path else rows.frame)
     frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     values, library = rows.to_frame(quantiles), frame.implementation
     columns = (nw.new_series(name, values[:, i], backend=library) for i, name in enumerate(rows.columns))
