@@ -14,7 +14,7 @@ from mqcast.data.schema import Schema
 from mqcast.data.source import read_table
 from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, ConfigError
+from mqcast.errors import ArtifactError, ConfigError, quoted
 
 
 @app.command()
@@ -102,6 +102,9 @@ def pack_command(
     past: Annotated[list[str] | None, typer.Option(help="Column known only up to the cutoff; repeatable.")] = None,
     known: Annotated[list[str] | None, typer.Option(help="Column known ahead, such as a price; repeatable.")] = None,
     event: Annotated[list[str] | None, typer.Option(help="Column shared by all series; repeatable.")] = None,
+    fill: Annotated[
+        list[str] | None, typer.Option(help="What a missing value of a known column means: markdown=0; repeatable.")
+    ] = None,
     category: Annotated[
         list[str] | None, typer.Option(help="Column of numbers to treat as categories; repeat the option for more.")
     ] = None,
@@ -134,6 +137,7 @@ def pack_command(
         "known": known or (),
         "events": event or (),
         "holidays": holidays or (),
+        "fill": dict(_fill(one) for one in fill or ()),
         "kinds": dict.fromkeys(category or (), "category"),
     }
     given = {name: value for name, value in options.items() if value != Schema.model_fields[name].default}
@@ -145,6 +149,16 @@ def pack_command(
     with progress("packing", quiet=as_json) as on_progress:
         panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
+
+
+def _fill(text: str) -> tuple[str, float | str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--fill is {quoted(text)}; give a column and a value: --fill markdown=0")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
 
 
 @app.command()

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.data.panel import Panel
-from mqcast.data.schema import Role
+from mqcast.data.schema import Role, missing_flag
 from mqcast.data.values import UNKNOWN
 
 UNSEEN = "(unknown)"  # a category without a code, which is unknown again when it is read
@@ -79,7 +79,10 @@ def _columns(panel: Panel, role: Role) -> dict[str, pl.Series]:
         name: _texts(panel.arrays[f"{block}_category"][:, i], panel.vocabularies[name], may_be_missing=role == "past")
         for i, name in enumerate(panel.schema.categories(role))
     }
-    return {name: (numbers | categories)[name] for name in getattr(panel.schema, role)}
+    columns = {name: (numbers | categories)[name] for name in getattr(panel.schema, role)}
+    for name in panel.schema.fill if role == "known" else ():
+        columns[name] = columns[name].set(numbers[missing_flag(name)] == 1, None)
+    return columns
 
 
 def _texts(codes: np.ndarray, vocabulary: tuple[str, ...], may_be_missing: bool) -> pl.Series:

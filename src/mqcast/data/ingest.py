@@ -208,6 +208,8 @@ def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Sca
             counts[name].update(_count(batch.column(name).filter(rows) if rows else batch.column(name)))
     if schema.id in categories:
         counts[schema.id].update(ids)
+    for name in set(schema.fill) & set(categories):
+        counts[name].update([str(schema.fill[name])])
     return _Scan(sorted(ids, key=str.encode), times, counts, is_sorted)
 
 
