@@ -5,16 +5,16 @@ import datetime as dt
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast import models, process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
+from mqcast.backtests import run_backtest
 from mqcast.data.export import Frames, frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.layout import Layout
@@ -26,32 +26,21 @@ from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
-from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
+from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
+from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.levels import quantile_column
-from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, HasLeaderboard, TrainOptions
+from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
     from mqcast.report.plots import Plots
-    from mqcast.report.sources import Sources
     from mqcast.run import Run
 
 
 Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet or CSV files
+Ids = str | int | Iterable[str | int]
 Date = dt.date | dt.datetime | str
-
-
-@dataclass(frozen=True)
-class Backtest:
-    """What the last backtest was made from: the data, the options, and the last fitted model with its cutoffs."""
-
-    panel: Panel
-    model: str
-    options: TrainOptions
-    fitted: FittedModel
-    first: Any
-    last: Any
 
 
 class Forecaster(Generic[IntoDataFrameT]):
@@ -150,6 +139,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         if start_from is not None and not isinstance(start_from, Forecaster):
             raise ConfigError(f"start_from is {quoted(start_from)}; give a fitted Forecaster")
         panel, frame_types = self._read(frame, static, events, start_from)
+        warn_of_future(panel, options.horizon)
         folder = None if self.folder is None else Path(self.folder)
         before = None if start_from is None else start_from.fitted_
         fitted = model.fit(panel, replace(options, folder=folder, resume=resume, start_from=before))
@@ -241,16 +231,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         *,
         static: Source | None = None,
         events: Source | None = None,
+        ids: Ids | None = None,
         cutoff: Date | None = None,
     ) -> IntoDataFrameT:
         """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
 
         frame: new history, without training again; default: the fitted data. future: rows of known columns after the
         last sale, which replace those of the history. static, events: for new items and dates, in addition to the
-        fitted ones. cutoff: the date to forecast from; default: the last one with a sale.
+        fitted ones. ids: the series to forecast; default: all. cutoff: the date to forecast from; default: the last one
+        with a sale; "each": for each series its own last one.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        return frame_types.to_native(self._forecast(panel, cutoff, cutoff), panel.schema.id)
+        id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
+        if cutoff == "each":
+            found = pl.concat([self._forecast(part, end, end) for end, part in by_end(wanted)]).sort(id)
+        else:
+            at = panel.last_observed_date if cutoff is None else cutoff
+            found = self._forecast(wanted, at, at)
+        if cutoff is None:
+            warn_of_lag(panel, found[id].unique(maintain_order=True))
+        return frame_types.to_native(found, id)
 
     def revisions(
         self,
@@ -322,13 +322,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
-        start, end = first_and_last_cutoff(panel, start, end, options.horizon)
-        frames: list[pl.DataFrame] = []
-        for first, last in refit_parts(panel, start, end, refit):
-            fitted = model.fit(panel, replace(options, until=first))
-            frames.append(fitted.forecast(panel, first, last))
-            self._backtest_ = Backtest(panel, self.model, options, fitted, first, last)
-        forecasts = pl.concat(frames).sort(panel.schema.id, "cutoff", panel.schema.time)
+        forecasts, self._backtest_ = run_backtest(self.model, model, options, panel, start, end, refit)
         self.backtest_ = types.to_native(forecasts, panel.schema.id)
         self.__dict__.pop("_plots_", None)
         return self.backtest_
@@ -371,28 +365,12 @@ class Forecaster(Generic[IntoDataFrameT]):
                     import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
-            self._plots_ = Plots(self._sources())
+            if not hasattr(self, "backtest_"):
+                self.backtest()
+            self._plots_ = Plots(self._backtest_.sources(self.backtest_))
         return self._plots_
 
-    def _sources(self) -> "Sources":
-        with process.importing():
-            from mqcast.report.sources import Sources
-
-        if not hasattr(self, "backtest_"):
-            self.backtest()
-        backtest = self._backtest_
-        cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-        naive = models.get(models.BASELINE).fit(backtest.panel, backtest.options)
-        frames = {backtest.model: self.backtest_}
-        frames.setdefault(models.BASELINE, naive.forecast(backtest.panel, cutoffs.min(), cutoffs.max()))
-        trained: dict[str, Any] = {}
-        if isinstance(backtest.fitted, CanDescribe):
-            trained[backtest.model] = backtest.fitted.describe(backtest.panel, backtest.first, backtest.last)
-        return Sources.of(frames, panel=backtest.panel, trained=trained)
-
-    def explain(
-        self, ids: str | int | Iterable[str | int], cutoff: Date | None = None, *, above: float = 0.01
-    ) -> IntoDataFrameT:
+    def explain(self, ids: Ids, cutoff: Date | None = None, *, above: float = 0.01) -> IntoDataFrameT:
         """Attention weights: the dates and the earlier forecasts that the forecasts of some series depend on."""
         self._fitted()
         if not isinstance(self.fitted_, CanExplain):
@@ -400,9 +378,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         schema = self.panel_.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
         number("above", above, 0, 1, or_low=True)
-        names = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids)
-        if not names:
-            raise ConfigError("ids is empty; give the id of a series, or several")
+        names = ids_of(ids)
         for name in names:
             self.panel_.index_of(name)
         weights: list[pl.DataFrame] = []
