@@ -26,6 +26,7 @@ from mqcast.errors import (
 from mqcast.settings import nearest
 
 ISO_DATE = r"^\s*\d{4}-\d{2}-\d{2}(?:[ T].*)?$"
+ROLES_OF_DEFAULTS = {"unique_id": "id", "ds": "time", "y": "target"}
 FULLEST_GAPS = 0.25  # a grid with fewer of its steps among the dates is not the dates' own
 
 
@@ -40,6 +41,8 @@ def columns_of(
             near = nearest(name, source.names)
             listed = ", ".join(map(repr, source.names))
             hint = "reset_index() makes it a column" if name in source.index_names else f"there are {listed}"
+            if role := ROLES_OF_DEFAULTS.get(name):
+                hint += f"; say which is yours: {role}=…, or schema=… with all names"
             raise MissingColumnError(f"{what}: no column {name!r}{near}; {hint}")
     if source.num_rows == 0:
         raise EmptyFrameError(f"{what}: no row", "give at least one")
