@@ -35,6 +35,7 @@ from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
     from mqcast.report.plots import Plots
+    from mqcast.report.sources import Sources
     from mqcast.run import Run
 
 
@@ -352,23 +353,36 @@ class Forecaster(Generic[IntoDataFrameT]):
             from mqcast.report.write import write_sources
 
         make_parent(path_of("path", path))  # fail before a long backtest, not after it
+        if not hasattr(self, "backtest_"):
+            self.backtest()
         sources, backtest = self.plot.sources, self._backtest_
         write_sources(path, sources, f"{backtest.model}, {backtest.options.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
     @property
     def plot(self) -> "Plots":
-        """The figures of the report as Plotly figures, for the last backtest (made now if there is none)."""
+        """Plotly figures: `fan` of what `predict` says, the others of the last backtest. They never train."""
         if not hasattr(self, "_plots_"):
             with process.importing():
                 with suppress(ImportError):  # plotly would import it later, and it sets a warnings filter
                     import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
-            if not hasattr(self, "backtest_"):
-                self.backtest()
-            self._plots_ = Plots(self._backtest_.sources(self.backtest_))
+            self._plots_ = Plots(self._past, self._coming)
         return self._plots_
+
+    def _past(self) -> "Sources":
+        if not hasattr(self, "backtest_"):
+            raise NotFittedError("figures of the past need a backtest; call forecaster.backtest() first, which trains")
+        return self._backtest_.sources(self.backtest_)
+
+    def _coming(self, id: str | int) -> "Sources":
+        with process.importing():
+            from mqcast.report.sources import Sources
+
+        self._fitted()
+        panel, cutoff = only(self.panel_, id), self.panel_.last_observed_date
+        return Sources.of({self._fitted_as_[0]: self._forecast(panel, cutoff, cutoff)}, panel=panel)
 
     def explain(self, ids: Ids, cutoff: Date | None = None, *, above: float = 0.01) -> IntoDataFrameT:
         """Attention weights: the dates and the earlier forecasts that the forecasts of some series depend on."""

@@ -1,5 +1,6 @@
 """The figures of a report one by one, for notebooks: `forecaster.plot.evolution("item", "2024-12-22")` …"""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -29,10 +30,19 @@ SHOWN_HISTORY = 110
 
 
 class Plots:
-    """Plotly figures of forecasts and actuals. Dates are texts or dates; a model left out is the first."""
+    """Plotly figures of forecasts and actuals. Dates are texts or dates; a model left out is the first.
 
-    def __init__(self, sources: Sources):
-        self.sources = sources
+    past      what was forecast and came to pass, or a function that gives it when a figure needs it
+    coming    a function that gives the forecast of an item's coming steps; None: there is none
+    """
+
+    def __init__(self, past: Sources | Callable[[], Sources], coming: Callable[[Any], Sources] | None = None):
+        self._past, self._coming = past, coming
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What the figures of the past are made from."""
+        return self._past if isinstance(self._past, Sources) else self._past()
 
     @cached_property
     def findings(self) -> Findings:
@@ -65,10 +75,14 @@ class Plots:
     # -- of one item ---------------------------------------------------------------------------------------------------
 
     def fan(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
-        """History and quantiles from one cutoff (left out: the last), with promotions and holidays."""
-        part = self._item(id)
+        """History and quantiles, with promotions and holidays: the coming steps, or what was forecast from a cutoff."""
+        if self._coming is not None and cutoff is None and model is None:
+            part = self._coming(id)
+            model = part.first_model
+        else:
+            part, model = self._item(id), self._model(model)
         at = self._cutoff(part, cutoff)
-        forecasts, actuals = part.rows[self._model(model)].to_polars(), part.observed.to_polars()
+        forecasts, actuals = part.rows[model].to_polars(), part.observed.to_polars().drop_nulls()
         fan = forecasts.filter(cutoff=at).sort("ds").drop("unique_id", "cutoff", "horizon")
         before = actuals.filter(pl.col("ds") <= at).tail(SHOWN_HISTORY)
         history = pl.concat([before, actuals.filter(pl.col("ds").is_between(at, fan["ds"].max(), closed="right"))])
