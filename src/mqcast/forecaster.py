@@ -23,13 +23,13 @@ from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
 from mqcast.data.source import open_source
 from mqcast.durable import make_parent
-from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
+from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
 from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
-from mqcast.levels import quantile_column
 from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
+from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
@@ -245,10 +245,10 @@ class Forecaster(Generic[IntoDataFrameT]):
         panel, frame_types = self._panel(frame, future, static, events)
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
         if cutoff == "each":
-            found = pl.concat([self._forecast(part, end, end) for end, part in by_end(wanted)]).sort(id)
+            found = pl.concat([self._forecast(part, end) for end, part in by_end(wanted)]).sort(id)
         else:
             at = panel.last_observed_date if cutoff is None else cutoff
-            found = self._forecast(wanted, at, at)
+            found = self._forecast(wanted, at)
         if cutoff is None:
             warn_of_lag(panel, found[id].unique(maintain_order=True))
         return frame_types.to_native(found, id)
@@ -269,38 +269,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         """
         panel, frame_types = self._panel(frame, future, static, events)
         start, end = first_and_last_cutoff(panel, start, end, self._fitted_as_[1].horizon)
-        return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
+        return frame_types.to_native(self.fitted_.forecast(panel, start, end), panel.schema.id)
 
     def what_if(
         self,
-        future: Source,
+        future: Source | Mapping[str, Source],
         baseline: Source | None = None,
         *,
         frame: IntoDataFrameT | Source | None = None,
         static: Source | None = None,
         events: Source | None = None,
     ) -> IntoDataFrameT:
-        """Forecasts of two plans from the same cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+        """Forecasts of a changed plan and of the plan itself, side by side: q0.5, q0.5_baseline, q0.5_change …
 
-        baseline: the plan to compare with; default: the one in the history.
+        future: the rows that change, with id, date and the known columns that change; only these items are forecast.
+        {name: rows} gives several scenarios, each with columns of its own: q0.5_<name>, q0.5_<name>_change. baseline:
+        the plan to compare with; default: the one in the history.
         """
-        ours, frame_types = self._panel(frame, future, static, events)
-        theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [quantile_column(level) for level in self._fitted_as_[1].quantiles]
-        taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
-        refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
-        keys = [schema.id, "cutoff", schema.time, "horizon"]
-        mine, baselines = self._forecast(ours), self._forecast(theirs)
-        if extra := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
-            raise DataError(
-                f"the plan has {len(extra)} series that the baseline plan does not have",
-                "check their ids; forecast new items with predict(future=…)",
-                series=str(extra[0]),
-                column=schema.id,
-            )
-        both = mine.join(baselines, on=keys, suffix="_baseline", maintain_order="left")
-        changes = [(pl.col(name) - pl.col(f"{name}_baseline")).alias(f"{name}_change") for name in levels]
-        return frame_types.to_native(both.with_columns(changes), schema.id)
+        base, frame_types = self._panel(frame, baseline, static, events)
+        found = side_by_side(self._forecast, base, future, self._fitted_as_[1].quantiles)
+        return frame_types.to_native(found, base.schema.id)
 
     def backtest(
         self,
@@ -368,7 +356,7 @@ class Forecaster(Generic[IntoDataFrameT]):
                     import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
-            self._plots_ = Plots(self._past, self._coming)
+            self._plots_ = Plots(self._past, self._coming, self.what_if)
         return self._plots_
 
     def _past(self) -> "Sources":
@@ -382,7 +370,7 @@ class Forecaster(Generic[IntoDataFrameT]):
 
         self._fitted()
         panel, cutoff = only(self.panel_, id), self.panel_.last_observed_date
-        return Sources.of({self._fitted_as_[0]: self._forecast(panel, cutoff, cutoff)}, panel=panel)
+        return Sources.of({self._fitted_as_[0]: self._forecast(panel, cutoff)}, panel=panel)
 
     def explain(self, ids: Ids, cutoff: Date | None = None, *, above: float = 0.01) -> IntoDataFrameT:
         """Attention weights: the dates and the earlier forecasts that the forecasts of some series depend on."""
@@ -449,6 +437,6 @@ class Forecaster(Generic[IntoDataFrameT]):
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
-    def _forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
-        """Forecasts of the fitted model."""
-        return self.fitted_.forecast(panel, first, last)
+    def _forecast(self, panel: Panel, cutoff: Any) -> pl.DataFrame:
+        """Forecasts of the fitted model from one cutoff."""
+        return self.fitted_.forecast(panel, cutoff, cutoff)
