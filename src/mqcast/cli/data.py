@@ -11,7 +11,7 @@ from rich.table import Table
 from mqcast.cli.app import AsJson, app, console, progress, tell
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
-from mqcast.data.source import read_table
+from mqcast.data.source import open_source
 from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, ConfigError, quoted
@@ -68,7 +68,7 @@ def init_command(
     target: Annotated[str | None, typer.Option("--target", help="The column to forecast; left out: guessed.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect data and write a first TOML file: column roles guessed, settings to fit the data, every line explained.
+    """Look at all rows and write a first TOML file: column roles guessed, settings shown, every line explained.
 
     Example: [bold]mqcast init sales.parquet --horizon 26[/bold]
     """
@@ -76,8 +76,11 @@ def init_command(
 
     if out.exists():
         raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
-    look = look_at(read_table(frame).lazy(), id, time, target)
-    write_file(out, starter_toml(look, horizon, frame))
+    look = look_at(open_source(frame), id, time, target)
+    text, trouble = starter_toml(look, horizon, frame)
+    write_file(out, text)
+    if trouble is not None:
+        raise ConfigError(f"{out} is written, but the data cannot be packed like that: {trouble}")
     tell(
         as_json,
         {"config": str(out), "schema": look.schema.model_dump(mode="json")},
