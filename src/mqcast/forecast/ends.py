@@ -33,7 +33,7 @@ def by_end(panel: Panel) -> Iterator[tuple[Any, Panel]]:
 
 def warn_of_lag(panel: Panel, forecast: Iterable[str]) -> None:
     """Say how many of the series that were forecast from the latest observation of all were last observed before it."""
-    ends, series = _ends(panel), np.array([panel.index_of(name) for name in forecast])
+    ends, series = _ends(panel), np.array([panel.index_of(name) for name in forecast], int)
     behind, latest = series[ends[series] < ends.max()], show_time(int(ends.max()))
     if behind.size:
         first = f"{quoted(panel.ids[int(behind[0])].as_py())} at {show_time(int(ends[behind[0]]))}"
