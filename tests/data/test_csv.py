@@ -140,6 +140,15 @@ def test_other_encodings_and_mixed_folders_are_refused(sales, tmp_path):
         open_source(tmp_path)
 
 
+def test_notes_in_a_folder_are_no_table_but_a_named_text_file_is(sales, tmp_path, same_arrays):
+    sales.write_parquet(tmp_path / "sales.parquet")
+    written(tmp_path, "of the shop in Ulm", "notes.txt")
+    wanted = Panel.from_frame(sales, SCHEMA)
+    same_arrays(Panel.from_frame(tmp_path, SCHEMA), wanted)
+    written(tmp_path, sales.write_csv(separator="\t"), "sales.txt")
+    same_arrays(Panel.from_frame(tmp_path / "sales.txt", SCHEMA), wanted)
+
+
 def test_quantiles_in_words_name_the_row(sales, tmp_path):
     path = written(tmp_path, "unique_id,cutoff,ds,q0.5\na,2024-01-07,2024-01-14,1\na,2024-01-14,2024-01-21,lots\n")
     with pytest.raises(errors.ColumnTypeError, match=r"the forecasts, column 'q0.5': .*sales.csv, row 3: 'lots'"):

@@ -19,7 +19,8 @@ import pyarrow as pa
 from mqcast.data.parquet_files import ParquetSource, first_line, refuse_repeated
 from mqcast.errors import SourceError, quoted
 
-CSV_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folder, which may have notes
 BLOCK_BYTES = 16 * 2**20
 DELIMITERS = ",;\t|"
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")  # but for text: only empty

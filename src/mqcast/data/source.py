@@ -12,7 +12,7 @@ import pyarrow as pa
 from narwhals.typing import IntoFrame
 
 from mqcast import process
-from mqcast.data.csv_files import CSV_ENDINGS, CsvSource
+from mqcast.data.csv_files import CSV_ENDINGS, TEXT_ENDINGS, CsvSource
 from mqcast.data.parquet_files import PARQUET_ENDINGS, ParquetSource, batch_rows, files_at, first_line, refuse_repeated
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
@@ -99,7 +99,7 @@ def read_table(frame: FrameLike | Source, what: str = "the table") -> pl.DataFra
 
 def _open_files(paths: Sequence[str | Path], what: str) -> Source:
     files = [file for path in paths for file in files_at(path, (*PARQUET_ENDINGS, *CSV_ENDINGS))]
-    is_csv = [file.name.lower().endswith(CSV_ENDINGS) for file in files]
+    is_csv = [file.name.lower().endswith((*CSV_ENDINGS, *TEXT_ENDINGS)) for file in files]
     if all(is_csv):
         return CsvSource(files, what)
     if any(is_csv):
