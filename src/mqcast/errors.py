@@ -31,7 +31,7 @@
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
 `TargetsLeftOutWarning` (dates without a row), `FutureMissingWarning` (what `predict` will need is not there yet),
-`LaggingSeriesWarning` (series that end before others),
+`LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
 failed), `NotCalibratedWarning` (too few dates to calibrate with), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
@@ -251,6 +251,10 @@ class MqcastWarning(UserWarning):
 
 class UnseenCategoryWarning(MqcastWarning):
     """Values that training never saw; they are read as the reserved unknown."""
+
+
+class MixedColumnWarning(MqcastWarning):
+    """A column of a CSV file that is text because of some of its values only."""
 
 
 class EventReachWarning(MqcastWarning):

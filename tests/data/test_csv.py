@@ -124,6 +124,17 @@ def test_mistakes_name_the_file_the_column_and_the_row(tmp_path, text, match):
         Panel.from_frame(written(tmp_path, text))
 
 
+def test_a_text_among_prices_is_told_unless_the_column_is_said_to_be_a_category(sales, tmp_path, monkeypatch):
+    texts = [*sales["price"].cast(pl.String).to_list()[:-2], "9,3,1", "9.2"]
+    path = written(tmp_path, sales.with_columns(price=pl.Series(texts)).write_csv())
+    for block in (200, 2**20):
+        monkeypatch.setattr("mqcast.data.csv_files.BLOCK_BYTES", block)
+        with pytest.warns(errors.MixedColumnWarning, match=r"'price' is read as categories.*row 16: '9,3,1'.*kinds="):
+            Panel.from_frame(path, SCHEMA)
+        said = Panel.from_frame(path, SCHEMA.replace(kinds={"price": "category"}))
+        assert "9,3,1" in said.vocabularies["price"]
+
+
 def test_a_row_is_counted_in_its_own_file(tmp_path):
     written(tmp_path, HEAD + "A,2024-01-14,2\n", "parts/one.csv")
     written(tmp_path, HEAD.replace("A", "B") + ",2024-01-14,2\n", "parts/two.csv")

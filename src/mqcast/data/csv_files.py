@@ -76,6 +76,9 @@ class CsvSource(ParquetSource):
     def oddity(self, name: str) -> str:
         return self._columns[name].why_text
 
+    def is_mixed(self, name: str) -> bool:
+        return self._columns[name].is_mixed
+
 
 @dataclass(frozen=True)
 class _File:
@@ -142,6 +145,7 @@ class _Column:
     name: str
     types: list[str] = field(default_factory=lambda: list(TYPES))
     why_text: str = ""
+    is_mixed: bool = False  # text, though the first values are not
 
     def see(self, texts: pl.Series, file: _File, before: int) -> None:
         """Look at more values, the first of which is in row `before` of the file."""
@@ -156,6 +160,7 @@ class _Column:
         fits = {kind: _fits(values, kind, file.decimal_comma) for kind in now}
         left = [kind for kind in now if fits[kind].all()]
         if not left:
+            self.is_mixed = bool(now) or len(self.types) < len(TYPES)
             row = max((int((~fits[kind]).arg_max() or 0) for kind in now), default=0)  # where the last type fails
             self.why_text = f"{file.place(before + int(there[row]))}: {quoted(values[row])}"
         self.types = left

@@ -28,8 +28,11 @@ from mqcast.errors import (
     EmptyFrameError,
     MissingColumnError,
     MissingKeyError,
+    MixedColumnWarning,
     SchemaError,
     UnseenCategoryWarning,
+    quoted,
+    warn,
 )
 from mqcast.settings import nearest
 
@@ -61,6 +64,8 @@ def read_frame(
     _check_keys(schema, source, side)
     types = {name: column_sources[name].type_of(name) for name in schema.covariates()}
     types |= {schema.id: pa.string()}
+    if like is None:
+        _warn_of_mixed(schema, column_sources)
     schema = (like.schema if like else schema).resolved(types)
     scan = _scan(source, schema, column_sources)
     if like is None:
@@ -287,6 +292,17 @@ def _count(column: pa.Array) -> dict[str, int]:
         if text is not None and number > 0:
             counts[text] += int(number)
     return counts
+
+
+def _warn_of_mixed(schema: Schema, column_sources: ColumnSources) -> None:
+    """Warn of columns of CSV files that are categories only because of a text among numbers."""
+    for name in schema.covariates():
+        if name not in schema.kinds and column_sources[name].is_mixed(name):
+            warn(
+                f"column {quoted(name)} is read as categories, since it has a text among other values "
+                f"({column_sources[name].oddity(name)}); correct it, or say kinds={{{quoted(name)}: 'category'}}",
+                MixedColumnWarning,
+            )
 
 
 def _warn_of_unseen(counts: dict[str, Counter[str]], like: Encoding) -> None:

@@ -65,6 +65,9 @@ class ParquetSource:
     def oddity(self, name: str) -> str:
         return ""
 
+    def is_mixed(self, name: str) -> bool:
+        return False
+
     def column(self, name: str) -> pa.Array:
         column = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)
         return column.combine_chunks()

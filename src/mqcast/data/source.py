@@ -50,6 +50,10 @@ class Source(Protocol):
         """The place of the value that made a column of a CSV file text; empty for all others."""
         ...
 
+    def is_mixed(self, name: str) -> bool:
+        """Whether a column of a CSV file is text, though its first values are not."""
+        ...
+
 
 def open_source(frame: "FrameLike | Source", what: str = "the frame") -> Source:
     """A source from a frame (pandas, polars, Arrow) or from files, Parquet or CSV: a path, a folder, a glob or a list.
@@ -141,6 +145,9 @@ class MemorySource:
 
     def oddity(self, name: str) -> str:
         return ""
+
+    def is_mixed(self, name: str) -> bool:
+        return False
 
     def column(self, name: str) -> pa.Array:
         if name not in self._columns:
