@@ -177,7 +177,7 @@ def test_what_is_no_path_is_refused(path, sales):
 
 @pytest.mark.parametrize("path", ["~nobody-of-this-name/f.parquet", "**x/*.parquet", "f[.parquet"])
 def test_a_path_that_leads_nowhere_is_refused(path):
-    with pytest.raises(errors.SourceError, match="no Parquet file at"):
+    with pytest.raises(errors.SourceError, match="no Parquet or CSV file at"):
         Panel.from_frame(path)
 
 

@@ -81,7 +81,7 @@ def test_a_schema_can_come_from_toml(file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["pack", "none.parquet", "panel"], "no Parquet file at none.parquet"),
+        (["pack", "none.parquet", "panel"], "no Parquet or CSV file at none.parquet"),
         (["pack", "FILE", "panel", "--known", "prmo"], "did you mean 'promo'"),
         (["pack", "FILE", "panel", "--freq", "fortnight"], "frequency 'fortnight' is not known"),
         (["pack", "FILE", "panel", "--freq", "D", "--time", "price"], "time column 'price' holds numbers"),

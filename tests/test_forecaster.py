@@ -202,6 +202,56 @@ def test_another_plan_changes_the_forecast_and_the_difference_is_shown():
     assert fitted().predict(future=promoted)["q0.5"].equals(found["q0.5"])
 
 
+def test_changed_rows_alone_are_an_overlay_and_only_their_items_are_forecast():
+    promoted = plan().with_columns(promo_display=pl.lit(True))
+    weeks = plan()["ds"].unique().sort()
+    changes = promoted.filter((pl.col("unique_id") == "item_000003") & (pl.col("ds") >= weeks[1]))
+    found = fitted().what_if(changes.select("unique_id", "ds", "promo_display"))
+    assert found["unique_id"].unique().to_list() == ["item_000003"]
+    keys = ["unique_id", "ds"]
+    mixed = pl.concat([plan().join(changes, on=keys, how="anti"), changes], how="diagonal")
+    wanted = fitted().predict(future=mixed).filter(unique_id="item_000003")
+    np.testing.assert_allclose(found["q0.5"], wanted["q0.5"], rtol=1e-5)
+    np.testing.assert_allclose(found["q0.5_baseline"], fitted().predict(ids="item_000003")["q0.5"], rtol=1e-5)
+    assert found["q0.5_change"].abs().max() > 0
+
+
+def test_several_scenarios_stand_side_by_side():
+    one = plan().filter(unique_id="item_000003").with_columns(promo_display=pl.lit(True))
+    two = plan().filter(unique_id="item_000005").with_columns(promo_coupon=pl.lit(True))
+    found = fitted().what_if({"display": one, "coupon": two})
+    assert found.columns[:4] == ["unique_id", "cutoff", "ds", "horizon"]
+    assert {"q0.5_baseline", "q0.5_display", "q0.5_display_change", "q0.9_coupon_change"} <= set(found.columns)
+    of = {name: part for (name,), part in found.group_by("unique_id")}
+    assert sorted(of) == ["item_000003", "item_000005"]
+    assert of["item_000003"]["q0.5_coupon_change"].abs().max() == 0
+    assert of["item_000003"]["q0.5_display_change"].abs().max() > 0
+    np.testing.assert_allclose(of["item_000003"]["q0.5_display"], fitted().what_if(one)["q0.5"], rtol=1e-5)
+    figure = fitted().plot.what_if("item_000003", {"display": one, "coupon": two})
+    line = next(trace for trace in figure.data if trace.name == "display, P50")
+    np.testing.assert_allclose(line.y, of["item_000003"]["q0.5_display"], rtol=1e-5)
+
+
+def test_mistakes_in_changes_say_what_to_give():
+    one = plan().filter(unique_id="item_000003")
+    for wrong, kind, match in (
+        (
+            one.select("unique_id", "ds"),
+            MissingColumnError,
+            "no column 'promo_display' or 'promo_coupon'; give the known",
+        ),
+        (pl.concat([one, one]), DataError, "series 'item_000003', .*the future has 2 rows"),
+        (one.with_columns(promo_display=pl.lit("yes")), ColumnTypeError, "'promo_display' holds String, not numbers"),
+        ({"baseline": one}, ConfigError, "a scenario is called 'baseline'"),
+        ({}, ConfigError, "there is no scenario"),
+        (one.with_columns(pl.col("ds").dt.offset_by("-1y")), DataError, "no row after the last sale"),
+    ):
+        with pytest.raises(kind, match=match):
+            fitted().what_if(wrong)
+    with pytest.raises(ConfigError, match="no row of item 'item_000001' changes"):
+        fitted().plot.what_if("item_000001", one)
+
+
 def test_revisions_hold_every_cutoff_and_agree_with_each_of_them():
     weeks = world().frame["ds"].unique().sort()
     found = fitted().revisions(start=weeks[50], end=weeks[55])

@@ -12,6 +12,8 @@ from mqcast import Forecaster, Panel, evaluate, volatility
 from mqcast.cli import app
 from mqcast.cli.app import main
 from mqcast.errors import MqcastError
+from mqcast.models.recipe import settings_for
+from mqcast.settings.merge import user_layers
 from mqcast.simulate import lognormal_world
 
 SMALL = ("--set", "model.hidden_dim=6", "--set", "train.max_steps=3", "--set", "window.num_fcts=12")
@@ -49,8 +51,15 @@ def test_init_guesses_the_roles_and_explains_every_line(home: Path):
     assert said["schema"]["static"] == ["category", "brand", "price_band"]
     assert said["schema"]["freq"] == "W-SUN"
     assert said["window"]["horizon"] == 4
-    assert said["scaling"]["zeros"] == "told_apart", "what is not written would be another default"
     assert "# what is forecast" in text
+    assert '# zeros = "told_apart"' in text
+
+
+def test_what_init_writes_gives_the_settings_of_a_forecaster(home: Path):
+    panel = Panel.open(home / "panel")
+    ours = settings_for(panel, "mqt", 4, (0.5, 0.9), *user_layers(home / "mqcast.toml")).config
+    assert ours == settings_for(panel, "mqt", 4, (0.5, 0.9)).config
+    assert f"# max_steps = {ours.train.max_steps}" in (home / "mqcast.toml").read_text()
 
 
 def test_what_init_wrote_serves_backtest_as_well(home: Path, tmp_path):
@@ -71,6 +80,61 @@ def test_init_finds_other_names_and_past_columns(tmp_path):
     assert said["past"] == ["visitors"]
     assert said["known"] == ["open"]
     run("pack", tmp_path / "shop.parquet", tmp_path / "panel", "--config", tmp_path / "shop.toml")
+
+
+def frame_of(**columns) -> pl.DataFrame:
+    """Three shops, two departments each, over 30 weeks."""
+    weeks = pl.date_range(pl.date(2024, 1, 7), pl.date(2024, 7, 28), "1w", eager=True)
+    keys = pl.DataFrame({"Store": [1, 1, 2, 2, 3, 3], "Dept": [1, 2] * 3}).join(weeks.to_frame("Date"), how="cross")
+    return keys.with_columns(pl.int_range(pl.len()).cast(pl.Float64).alias("Weekly_Sales"), **columns)
+
+
+def init(path: Path, *options) -> dict:
+    return json.loads(run("init", path, "--out", path.with_suffix(".toml"), "--horizon", 4, *options, "--json"))[
+        "schema"
+    ]
+
+
+def test_init_finds_targets_by_a_word_and_leaves_an_index_out(tmp_path):
+    frame = frame_of(IsHoliday=pl.lit(False), Fuel_Price=pl.lit(2.5)).filter(Dept=1).with_row_index("__index_level_0__")
+    frame.write_csv(tmp_path / "walmart.csv")
+    said = init(tmp_path / "walmart.csv")
+    assert (said["id"], said["time"], said["target"]) == ("Store", "Date", "Weekly_Sales")
+    assert said["known"] == ["IsHoliday"]
+    assert "__index_level_0__ (an index)" in (tmp_path / "walmart.toml").read_text()
+    hourly = pl.datetime_range(pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 9), "1h", eager=True)
+    bikes = pl.DataFrame({"datetime": hourly, "station": "a", "temp": 3.5, "bike_count": range(len(hourly))})
+    bikes.write_parquet(tmp_path / "bikes.parquet")
+    assert init(tmp_path / "bikes.parquet")["target"] == "bike_count"
+
+
+def test_init_never_takes_a_column_that_does_not_tell_series_apart(tmp_path):
+    frame_of().write_csv(tmp_path / "walmart.csv")
+    message = run("init", tmp_path / "walmart.csv", "--out", tmp_path / "x.toml", fails=True)
+    assert "'Store' and 'Dept' together do; add a column of both" in message
+    assert not (tmp_path / "x.toml").exists()
+    both = pl.format("{}/{}", "Store", "Dept").alias("series")
+    frame_of().with_columns(both).write_csv(tmp_path / "both.csv")
+    said = init(tmp_path / "both.csv")
+    assert said["id"] == "series"
+    assert said["static"] == ["Store", "Dept"]
+
+
+def test_init_looks_at_all_rows(tmp_path):
+    weeks = pl.date_range(pl.date(2024, 1, 7), pl.date(2024, 3, 31), "1w", eager=True)
+    items = pl.DataFrame({"item": [f"{i:03}" for i in range(300)]}).join(weeks.to_frame("ds"), how="cross")
+    late = (pl.col("item") == "299") & (pl.col("ds") == weeks[5])
+    frame = items.with_columns(y=1.0, size=pl.when(late).then(2).otherwise(pl.col("item").cast(pl.Int64) % 2))
+    frame.write_parquet(tmp_path / "items.parquet")
+    assert init(tmp_path / "items.parquet")["static"] == []
+
+
+def test_init_fails_where_the_data_cannot_be_packed_and_says_why(tmp_path):
+    frame = frame_of().filter(Dept=1)
+    pl.concat([frame, frame.head(1)]).write_csv(tmp_path / "twice.csv")
+    message = run("init", tmp_path / "twice.csv", "--out", tmp_path / "x.toml", "--id", "Store", fails=True)
+    assert "x.toml is written, but the data cannot be packed like that: series '1'" in message
+    assert "# The data cannot be packed like this: series '1'" in (tmp_path / "x.toml").read_text()
 
 
 def test_a_run_can_be_fitted_with_a_horizon_alone(home: Path, tmp_path):
@@ -205,7 +269,7 @@ def test_every_verb_explains_itself_with_an_example():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["init", "none.parquet"], "no Parquet file at none.parquet"),
+        (["init", "none.parquet"], "no Parquet or CSV file at none.parquet"),
         (["init", "HOME/sales.parquet", "--out", "HOME/mqcast.toml"], "already exists"),
         (["init", "HOME/sales.parquet", "--out", "x.toml", "--id", "shop"], "no column 'shop' to be the id"),
         (["init", "HOME/mqcast.toml", "--out", "x.toml"], "mqcast.toml"),
@@ -219,12 +283,12 @@ def test_every_verb_explains_itself_with_an_example():
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--model", "prophet"], "model is 'prophet'"),
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--quantile", "2"], "quantiles are"),
         (["backtest", "HOME/panel", "o", "--horizon", "4", "--start", "2021-01-03", "--end", "2020-01-05"], "is after"),
-        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet file at none.parquet"),
+        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet or CSV file at none.parquet"),
         (
             ["what-if", "HOME/run", "HOME/panel", "HOME/actuals.parquet", "o"],
             "the future has no column 'promo_display'",
         ),
-        (["evaluate", "none.parquet", "HOME/panel"], "no Parquet file at none.parquet"),
+        (["evaluate", "none.parquet", "HOME/panel"], "no Parquet or CSV file at none.parquet"),
         (["evaluate", "HOME/mqcast.toml", "HOME/panel"], "not a readable Parquet file"),
         (["evaluate", "HOME/rev.parquet", "HOME/panel"], "missing='drop'"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--by", "brnd"], "nothing to group by called 'brnd'"),

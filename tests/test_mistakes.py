@@ -121,7 +121,7 @@ MISTAKES = {
         "run panel text.parquet OUT",
         "run panel empty.parquet OUT",
         "run panel actuals.parquet OUT",
-        "run panel short.parquet OUT",
+        "run panel plan.parquet OUT --baseline short.parquet",
         "run panel dates.parquet OUT",
         "run panel strangers.parquet OUT",
         "run other_panel plan.parquet OUT",

@@ -15,9 +15,9 @@ from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, TooFewRevisionsError
-from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
 from mqcast.evaluation.stabilise import with_quantiles
-from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
+from mqcast.evaluation.tables import ForecastTable, Missing, actuals_of
 from mqcast.levels import pinball, quantile_column
 from mqcast.shifts import Shifts, groups, spreads
 
@@ -48,7 +48,7 @@ class Calibrator(Shifts):
         schema: Schema | None = None,
     ) -> IntoDataFrameT:
         """The frame with recalibrated quantiles, which do not cross; a forecast depends on its own row alone."""
-        rows = forecast_table(forecasts, Names.of(schema, id=id, time=time))
+        rows = forecast_table(forecasts, names_in(forecasts, schema, id=id, time=time))
         if missing := [quantile_column(level) for level in self.levels if level not in rows.levels]:
             raise ArtifactError(
                 f"the calibrator was fitted to {', '.join(missing)}, which these forecasts do not have; fit it to "
@@ -77,7 +77,7 @@ def fit_calibrator(
     8 target dates or 3 cutoffs, from which nothing can be told. A level stays as it is where its coverage is consistent
     with it, and where a change would have raised the summed loss.
     """
-    names = Names.of(schema, id=id, time=time, target=target)
+    names = names_in(forecasts, schema, id=id, time=time, target=target)
     rows = forecast_table(forecasts, names)
     rows = rows if levels is None else rows.at_levels(tuple(levels))
     actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]

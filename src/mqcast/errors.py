@@ -30,6 +30,8 @@
     Interrupted                  a KeyboardInterrupt: training was asked to stop by a signal; it is saved
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
+`TargetsLeftOutWarning` (dates without a row), `FutureMissingWarning` (what `predict` will need is not there yet),
+`LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
 failed), `NotCalibratedWarning` (too few dates to calibrate with), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
@@ -251,12 +253,28 @@ class UnseenCategoryWarning(MqcastWarning):
     """Values that training never saw; they are read as the reserved unknown."""
 
 
+class MixedColumnWarning(MqcastWarning):
+    """A column of a CSV file that is text because of some of its values only."""
+
+
 class EventReachWarning(MqcastWarning):
     """Dates beyond the event table; no event is assumed there."""
 
 
 class SeriesLeftOutWarning(MqcastWarning):
     """Series that cannot be forecast from the cutoffs that were asked for."""
+
+
+class TargetsLeftOutWarning(MqcastWarning):
+    """Dates of the past without a row, and so without the columns that a forecast of them needs."""
+
+
+class FutureMissingWarning(MqcastWarning):
+    """Known columns or events end before the dates that `predict` will forecast."""
+
+
+class LaggingSeriesWarning(MqcastWarning):
+    """Series that were last observed before the date that all are forecast from."""
 
 
 class ImplausibleForecastWarning(MqcastWarning):

@@ -5,29 +5,31 @@ import datetime as dt
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast import models, process
 from mqcast.arguments import levels_of, number, path_of, truth, whole_number
+from mqcast.backtests import run_backtest
 from mqcast.data.export import Frames, frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
+from mqcast.data.source import open_source
 from mqcast.durable import make_parent
-from mqcast.errors import ConfigError, DataError, NotFittedError, quoted
+from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
-from mqcast.forecast.frames import first_and_last_cutoff, refit_parts
-from mqcast.levels import quantile_column
-from mqcast.models.protocol import CanDescribe, CanExplain, ChecksOptions, FittedModel, HasLeaderboard, TrainOptions
+from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
+from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
+from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
+from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
@@ -37,20 +39,9 @@ if TYPE_CHECKING:
     from mqcast.run import Run
 
 
-Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet files
+Source = IntoDataFrame | Panel | str | Path | Sequence[str | Path]  # a frame, a panel, or Parquet or CSV files
+Ids = str | int | Iterable[str | int]
 Date = dt.date | dt.datetime | str
-
-
-@dataclass(frozen=True)
-class Backtest:
-    """What the last backtest was made from: the data, the options, and the last fitted model with its cutoffs."""
-
-    panel: Panel
-    model: str
-    options: TrainOptions
-    fitted: FittedModel
-    first: Any
-    last: Any
 
 
 class Forecaster(Generic[IntoDataFrameT]):
@@ -140,7 +131,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         resume: bool = False,
         start_from: "Forecaster[Any] | None" = None,
     ) -> "Forecaster[IntoDataFrameT]":
-        """Train on a frame (pandas, polars, Arrow), Parquet files, or a packed Panel.
+        """Train on a frame (pandas, polars, Arrow), Parquet or CSV files, or a packed Panel.
 
         static: a table with one row per series. events: a table with one row per date. Rows after the last sale, with
         known columns but no target, are the plan that `predict` uses. `resume` continues the run in `folder`.
@@ -152,6 +143,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         if start_from is not None and not isinstance(start_from, Forecaster):
             raise ConfigError(f"start_from is {quoted(start_from)}; give a fitted Forecaster")
         panel, frame_types = self._read(frame, static, events, start_from)
+        warn_of_future(panel, options.horizon)
         folder = None if self.folder is None else Path(self.folder)
         before = None if start_from is None else start_from.fitted_
         fitted = model.fit(panel, replace(options, folder=folder, resume=resume, start_from=before))
@@ -168,8 +160,9 @@ class Forecaster(Generic[IntoDataFrameT]):
         if isinstance(frame, Panel):
             return frame, FrameTypes()
         schema, like = (self.schema, None) if before is None else (None, before.panel_)
-        panel = Panel.from_frame(frame, schema, static, events, like=like)
-        return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time)
+        source = open_source(frame)
+        panel = Panel.from_frame(source, schema, static, events, like=like)
+        return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time, source)
 
     def _model(self) -> models.Model:
         """The model; all arguments are checked before any data are read."""
@@ -243,16 +236,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         *,
         static: Source | None = None,
         events: Source | None = None,
+        ids: Ids | None = None,
         cutoff: Date | None = None,
     ) -> IntoDataFrameT:
         """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
 
         frame: new history, without training again; default: the fitted data. future: rows of known columns after the
         last sale, which replace those of the history. static, events: for new items and dates, in addition to the
-        fitted ones. cutoff: the date to forecast from; default: the last one with a sale.
+        fitted ones. ids: the series to forecast; default: all. cutoff: the date to forecast from; default: the last one
+        with a sale; "each": for each series its own last one.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        return frame_types.to_native(self._forecast(panel, cutoff, cutoff), panel.schema.id)
+        id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
+        if cutoff == "each":
+            found = pl.concat([self._forecast(part, end) for end, part in by_end(wanted)]).sort(id)
+        else:
+            at = panel.last_observed_date if cutoff is None else cutoff
+            found = self._forecast(wanted, at)
+        if cutoff is None:
+            warn_of_lag(panel, found[id].unique(maintain_order=True))
+        return frame_types.to_native(found, id)
 
     def revisions(
         self,
@@ -270,38 +273,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         """
         panel, frame_types = self._panel(frame, future, static, events)
         start, end = first_and_last_cutoff(panel, start, end, self._fitted_as_[1].horizon)
-        return frame_types.to_native(self._forecast(panel, start, end), panel.schema.id)
+        return frame_types.to_native(self.fitted_.forecast(panel, start, end), panel.schema.id)
 
     def what_if(
         self,
-        future: Source,
+        future: Source | Mapping[str, Source],
         baseline: Source | None = None,
         *,
         frame: IntoDataFrameT | Source | None = None,
         static: Source | None = None,
         events: Source | None = None,
     ) -> IntoDataFrameT:
-        """Forecasts of two plans from the same cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+        """Forecasts of a changed plan and of the plan itself, side by side: q0.5, q0.5_baseline, q0.5_change …
 
-        baseline: the plan to compare with; default: the one in the history.
+        future: the rows that change, with id, date and the known columns that change; only these items are forecast.
+        {name: rows} gives several scenarios, each with columns of its own: q0.5_<name>, q0.5_<name>_change. baseline:
+        the plan to compare with; default: the one in the history.
         """
-        ours, frame_types = self._panel(frame, future, static, events)
-        theirs, _ = self._panel(frame, baseline, static, events)
-        schema, levels = ours.schema, [quantile_column(level) for level in self._fitted_as_[1].quantiles]
-        taken = [f"{name}_{what}" for name in levels for what in ("baseline", "change")]
-        refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
-        keys = [schema.id, "cutoff", schema.time, "horizon"]
-        mine, baselines = self._forecast(ours), self._forecast(theirs)
-        if extra := sorted(set(mine[schema.id]) - set(baselines[schema.id])):
-            raise DataError(
-                f"the plan has {len(extra)} series that the baseline plan does not have",
-                "check their ids; forecast new items with predict(future=…)",
-                series=str(extra[0]),
-                column=schema.id,
-            )
-        both = mine.join(baselines, on=keys, suffix="_baseline", maintain_order="left")
-        changes = [(pl.col(name) - pl.col(f"{name}_baseline")).alias(f"{name}_change") for name in levels]
-        return frame_types.to_native(both.with_columns(changes), schema.id)
+        base, frame_types = self._panel(frame, baseline, static, events)
+        found = side_by_side(self._forecast, base, future, self._fitted_as_[1].quantiles)
+        return frame_types.to_native(found, base.schema.id)
 
     def backtest(
         self,
@@ -324,13 +315,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             whole_number("refit", refit)
         is_new = frame is not None and not hasattr(self, "panel_")
         panel, types = self._read(frame, static, events) if is_new else self._panel(frame, None, static, events)
-        start, end = first_and_last_cutoff(panel, start, end, options.horizon)
-        frames: list[pl.DataFrame] = []
-        for first, last in refit_parts(panel, start, end, refit):
-            fitted = model.fit(panel, replace(options, until=first))
-            frames.append(fitted.forecast(panel, first, last))
-            self._backtest_ = Backtest(panel, self.model, options, fitted, first, last)
-        forecasts = pl.concat(frames).sort(panel.schema.id, "cutoff", panel.schema.time)
+        forecasts, self._backtest_ = run_backtest(self.model, model, options, panel, start, end, refit)
         self.backtest_ = types.to_native(forecasts, panel.schema.id)
         self.__dict__.pop("_plots_", None)
         return self.backtest_
@@ -360,41 +345,38 @@ class Forecaster(Generic[IntoDataFrameT]):
             from mqcast.report.write import write_sources
 
         make_parent(path_of("path", path))  # fail before a long backtest, not after it
+        if not hasattr(self, "backtest_"):
+            self.backtest()
         sources, backtest = self.plot.sources, self._backtest_
         write_sources(path, sources, f"{backtest.model}, {backtest.options.horizon} steps ahead", seed=self.seed)
         return Path(path)
 
     @property
     def plot(self) -> "Plots":
-        """The figures of the report as Plotly figures, for the last backtest (made now if there is none)."""
+        """Plotly figures: `fan` of what `predict` says, the others of the last backtest. They never train."""
         if not hasattr(self, "_plots_"):
             with process.importing():
                 with suppress(ImportError):  # plotly would import it later, and it sets a warnings filter
                     import plotly.graph_objs._deprecations  # noqa: F401  # pyright: ignore
                 from mqcast.report.plots import Plots
 
-            self._plots_ = Plots(self._sources())
+            self._plots_ = Plots(self._past, self._coming, self.what_if)
         return self._plots_
 
-    def _sources(self) -> "Sources":
+    def _past(self) -> "Sources":
+        if not hasattr(self, "backtest_"):
+            raise NotFittedError("figures of the past need a backtest; call forecaster.backtest() first, which trains")
+        return self._backtest_.sources(self.backtest_)
+
+    def _coming(self, id: str | int) -> "Sources":
         with process.importing():
             from mqcast.report.sources import Sources
 
-        if not hasattr(self, "backtest_"):
-            self.backtest()
-        backtest = self._backtest_
-        cutoffs = nw.from_native(self.backtest_, eager_only=True)["cutoff"]
-        naive = models.get(models.BASELINE).fit(backtest.panel, backtest.options)
-        frames = {backtest.model: self.backtest_}
-        frames.setdefault(models.BASELINE, naive.forecast(backtest.panel, cutoffs.min(), cutoffs.max()))
-        trained: dict[str, Any] = {}
-        if isinstance(backtest.fitted, CanDescribe):
-            trained[backtest.model] = backtest.fitted.describe(backtest.panel, backtest.first, backtest.last)
-        return Sources.of(frames, panel=backtest.panel, trained=trained)
+        self._fitted()
+        panel, cutoff = only(self.panel_, id), self.panel_.last_observed_date
+        return Sources.of({self._fitted_as_[0]: self._forecast(panel, cutoff)}, panel=panel)
 
-    def explain(
-        self, ids: str | int | Iterable[str | int], cutoff: Date | None = None, *, above: float = 0.01
-    ) -> IntoDataFrameT:
+    def explain(self, ids: Ids, cutoff: Date | None = None, *, above: float = 0.01) -> IntoDataFrameT:
         """Attention weights: the dates and the earlier forecasts that the forecasts of some series depend on."""
         self._fitted()
         if not isinstance(self.fitted_, CanExplain):
@@ -402,9 +384,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         schema = self.panel_.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
         number("above", above, 0, 1, or_low=True)
-        names = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids)
-        if not names:
-            raise ConfigError("ids is empty; give the id of a series, or several")
+        names = ids_of(ids)
         for name in names:
             self.panel_.index_of(name)
         weights: list[pl.DataFrame] = []
@@ -450,14 +430,17 @@ class Forecaster(Generic[IntoDataFrameT]):
         if isinstance(frame, Panel):
             return frame, self.frame_types_
         layout: Layout = self.panel_.layout
-        frame_types = self.frame_types_ if frame is None else FrameTypes.of(frame, layout.schema.id, layout.schema.time)
         if all(part is None for part in (frame, future, static, events)):
-            return self.panel_, frame_types
-        frames: Frames = gathered(self.panel_, frame, static, events)
+            return self.panel_, self.frame_types_
+        source, frame_types = None, self.frame_types_
+        if frame is not None:
+            source = open_source(frame)
+            frame_types = FrameTypes.of(frame, layout.schema.id, layout.schema.time, source)
+        frames: Frames = gathered(self.panel_, source, static, events)
         if future is not None:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
-    def _forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
-        """Forecasts of the fitted model."""
-        return self.fitted_.forecast(panel, first, last)
+    def _forecast(self, panel: Panel, cutoff: Any) -> pl.DataFrame:
+        """Forecasts of the fitted model from one cutoff."""
+        return self.fitted_.forecast(panel, cutoff, cutoff)

@@ -11,6 +11,7 @@ import torch
 from mqcast.data.panel import Panel
 from mqcast.data.windows import as_time
 from mqcast.forecast.baselines import seasonal_naive
+from mqcast.forecast.frames import last_cutoffs
 from mqcast.forecast.predict import cutoff_plan, forecast_frame
 from mqcast.nn.networks import evaluating
 from mqcast.nn.position import LearnedPosition
@@ -118,7 +119,7 @@ def judged_runs(
 
 def _cutoffs(run: Run, panel: Panel) -> tuple[Any, Any, bool]:
     """The first and last cutoff with an observed target, and whether training used targets after the first."""
-    recent, last = panel.last_cutoffs(3 * run.config.window.horizon - 1)
+    recent, last = last_cutoffs(panel, run.config.window.horizon)
     if run.facts["panel"] == panel.fingerprint:
         train, valid = training_spans(panel, run.config)
         until = (valid or train).until

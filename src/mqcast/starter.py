@@ -1,114 +1,188 @@
-"""A first TOML file from a look at a user's data: roles guessed, settings fitted, every line explained."""
+"""A first TOML file from a look at a user's data: roles guessed, settings shown, every line explained."""
 
+import re
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any, get_args
 
 import polars as pl
+import pyarrow as pa
 
-from mqcast.data.panel import Panel
-from mqcast.data.schema import Schema
-from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
+from mqcast.data.panel import pack
+from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
+from mqcast.data.source import Source
+from mqcast.data.values import as_codes
+from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError, MqcastError
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
 
-IDS = ("unique_id", "item_id", "series_id", "sku", "store", "item", "id", "ts_id")
-TIMES = ("ds", "date", "timestamp", "week", "time", "day", "month", "datetime")
-TARGETS = ("y", "target", "sales", "demand", "units", "quantity", "qty", "sold", "value", "volume")
-MOST_SERIES = 200
+IDS = ("unique_id", "item_id", "series_id", "ts_id", "sku", "item", "product", "article", "store", "shop", "id")
+TIMES = ("ds", "date", "timestamp", "datetime", "week", "time", "day", "month")
+TARGETS = (
+    "y",
+    "target",
+    "sales",
+    "demand",
+    "units",
+    "quantity",
+    "qty",
+    "sold",
+    "count",
+    "cnt",
+    "orders",
+    "volume",
+    "value",
+)
+AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
-    "window": ("horizon", "history", "num_fcts", "batch_size"),
+    "window": ("history", "num_fcts", "batch_size"),
     "scaling": ("by", "log1p", "zeros"),
-    "model": ("model", "quantiles", "hidden_dim", "lookback", "encoder_dilations", "position_dilations", "dropout"),
-    "train": ("learning_rate", "schedule", "warmup_steps", "patience", "max_steps", "seed"),
+    "model": ("hidden_dim", "members", "lookback", "encoder_dilations", "position_dilations", "dropout"),
+    "train": ("learning_rate", "schedule", "max_steps", "seed"),
 }
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of the data: a few of its series, and which role each column seems to have."""
+    """What was seen of the data: which role each column seems to have, and why some have none."""
 
-    rows: pl.DataFrame
+    source: Source
     schema: Schema
-    left_out: list[str]
+    left_out: dict[str, str]
 
 
-def look_at(data: pl.LazyFrame, id: str | None, time: str | None, target: str | None) -> Look:
-    """Guess the roles. Known: has values where the target has none. Static: one value a series. Else: past."""
-    types = data.collect_schema()
-    dates = [name for name, kind in types.items() if kind.is_temporal()]
-    numbers = [name for name, kind in types.items() if kind.is_numeric()]
-    names: dict[str, Any] = {
-        "time": time or _found(TIMES, dates, "time", "dates"),
-        "id": id or _found(IDS, [name for name in types if name not in dates], "id", "names"),
-    }
-    names["target"] = target or _found(TARGETS, [name for name in numbers if name != names["id"]], "target", "numbers")
-    for role, name in names.items():
-        if name not in types:
+def look_at(source: Source, id: str | None, time: str | None, target: str | None) -> Look:
+    """Guess the roles by all rows. Known: has values after the last target. Static: one value a series. Else: past."""
+    types = {name: plain_type(source.type_of(name)) for name in source.names if not AN_INDEX.fullmatch(name)}
+    for role, name in {"id": id, "time": time, "target": target}.items():
+        if name is not None and name not in types:
             raise MissingColumnError(f"no column {name!r} to be the {role}; there are {', '.join(types)}")
-    if names["target"] not in numbers:
-        raise ColumnTypeError(
-            f"the target {names['target']!r} holds {types[names['target']]}, not numbers; name another"
-        )
-    ids = data.select(names["id"]).unique().sort(names["id"]).head(MOST_SERIES).collect()
-    rows = data.join(ids.lazy(), on=names["id"], how="semi").collect()
-    if rows.is_empty():
-        raise DataError("there is not one row", "look at data that have some", column=names["target"])
-    others = [name for name in types if name not in names.values()]
-    counts = rows.group_by(names["id"]).agg(pl.col(others).drop_nulls().n_unique()) if others else rows
-    ahead = rows.filter(pl.col(names["target"]).is_null())
-    static, past, known, left_out = [], [], [], []
+    if not source.num_rows:
+        raise DataError("there is not one row", "look at data that have some")
+    dates = [name for name, kind in types.items() if pa.types.is_timestamp(kind) or pa.types.is_date(kind)]
+    numbers = [name for name, kind in types.items() if is_numeric(kind) and not pa.types.is_boolean(kind)]
+    if target is not None and target not in numbers:
+        raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
+    time = time or _found(TIMES, dates, "time", "dates")
+    target = target or _found(TARGETS, [name for name in numbers if name not in (id, *IDS)], "target", "numbers")
+    whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
+    id = id or _id(source, time, [name for name in whole if name not in (time, target)])
+    roles, left_out = _roles(source, id, time, target, [name for name in types if name not in (id, time, target)])
+    left_out |= {name: "an index" for name in source.names if name not in types}
+    return Look(source, Schema(id=id, time=time, target=target, **roles), left_out)
+
+
+def _id(source: Source, time: str, candidates: list[str]) -> str:
+    """The column that tells series apart: with the date, it names each row once."""
+    if not candidates:
+        raise MissingColumnError("the id column cannot be guessed since no column holds names; name it: --id")
+    codes = pl.DataFrame({name: as_codes(source.column(name))[0] for name in candidates})
+    codes = codes.select(pl.all().cast(pl.Int64)).with_columns(pl.Series(source.column(time)).alias(time))
+    ordered = sorted(candidates, key=lambda name: IDS.index(name.lower()) if name.lower() in IDS else len(IDS))
+    series = [name for name in ordered if codes[name].n_unique() < max(2, source.num_rows)]  # no number of the row
+    for name in series:
+        if not codes.select(name, time).is_duplicated().any():
+            return name
+    for pair in combinations(series, 2):
+        if not codes.select(*pair, time).is_duplicated().any():
+            one, other = pair
+            raise DuplicateRowsError(
+                f"no column alone tells series apart, but {one!r} and {other!r} together do",
+                f"add a column of both, such as the text '<{one}>/<{other}>', and list the two as static",
+            )
+    named = [name for name in ordered if name.lower() in IDS]
+    if len(named) == 1 or len(candidates) == 1:
+        return (named or candidates)[0]  # its doubled rows are told when the data are packed
+    raise MissingColumnError(f"the id column cannot be guessed among {', '.join(candidates)}; name it: --id")
+
+
+def _roles(source: Source, id: str, time: str, target: str, others: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The columns of each role, and those without one."""
+    rows = pl.DataFrame({"id": as_codes(source.column(id))[0], "time": pl.Series(source.column(time))})
+    rows = rows.with_columns(pl.Series(source.column(target)).cast(pl.Float64).fill_nan(None).alias("y"))
+    last = rows.filter(pl.col("y").is_not_null())["time"].max()
+    reaches_ahead = last is not None and bool((rows["time"] > last).any())
+    roles: dict[str, list[str]] = {"static": [], "past": [], "known": []}
+    left_out: dict[str, str] = {}
     for name in others:
-        if types[name].is_temporal() or types[name].is_nested():
-            left_out.append(name)
-        elif (counts[name] <= 1).all() and rows[name].n_unique() > 1 and rows[name].null_count() == 0:
-            static.append(name)
-        elif rows[name].null_count() == 0 and (len(ahead) or types[name] == pl.Boolean):
-            known.append(name)
+        kind = plain_type(source.type_of(name))
+        if not is_numeric(kind) and not is_text(kind):
+            left_out[name] = words_for(kind)
+            continue
+        column = pl.Series(source.column(name))
+        column = column.fill_nan(None) if column.dtype.is_float() else column
+        varied = rows.select("id", column.alias("x")).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
+        if column.null_count():
+            roles["past"].append(name)
+        elif varied["x"].max() == 1 and column.n_unique() > 1:
+            roles["static"].append(name)
         else:
-            past.append(name)
-    schema = Schema(**names, static=tuple(static), past=tuple(past), known=tuple(known))
-    return Look(rows, schema, left_out)
+            roles["known" if reaches_ahead or column.dtype == pl.Boolean else "past"].append(name)
+    return {role: tuple(names) for role, names in roles.items()}, left_out
 
 
-def starter_toml(look: Look, horizon: int, what: str) -> str:
-    """The file's text."""
-    schema = look.schema
+def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError | None]:
+    """The file's text, and why the data cannot be packed like this, if so. All rows are packed to find out."""
+    schema, settings, trouble = look.schema, None, None
     try:
-        panel = Panel.from_frame(look.rows, schema)
-        schema = panel.schema.replace(kinds={})
-        settings: RunConfig | None = settings_for(panel, DEFAULT, horizon, (0.5, 0.9)).config
-        trouble = ""
+        with tempfile.TemporaryDirectory(prefix="mqcast-init-") as folder:
+            panel = pack(look.source, Path(folder) / "panel", schema)
+            schema = panel.schema.replace(kinds={})
+            settings = settings_for(panel, DEFAULT, horizon, (0.5, 0.9)).config
+            del panel
     except MqcastError as error:
-        settings, trouble = None, f"# The data cannot be packed like this yet: {error}\n"
+        trouble = error
     lines = [f"# A first look at {what}: check the roles, then", "#   mqcast pack FILE panel --config THIS", ""]
     lines += ["# What the columns mean.", "[schema]", *_lines(schema, ("target", "id", "time", "freq"))]
-    lines += [trouble] if trouble else []
-    lines += ["", "# Steps before a forecast where these are known, and not after: weather, visitors."]
-    lines += [_line(schema, "past")]
+    lines += [f"# The data cannot be packed like this: {trouble}"] if trouble else []
+    lines += ["", "# Known up to the date of a forecast, and not after: weather, visitors.", _line(schema, "past")]
     lines += [
-        "# Known as far ahead as the horizon: promotions, prices, openings. Give rows for the future, without target."
+        "# Known as far ahead as the horizon: promotions, prices, openings. Give rows for the future, without target.",
+        _line(schema, "known"),
+        "# What a missing value of a known column means: fill = { markdown = 0 }",
+        "# One value a series.",
+        _line(schema, "static"),
+        '# Countries or regions, such as "US" or "DE-BY".',
+        _line(schema, "holidays"),
     ]
-    lines += [_line(schema, "known")]
-    lines += ["# One value a series.", _line(schema, "static")]
-    lines += ['# Countries or regions, such as "US" or "DE-BY".', _line(schema, "holidays")]
-    if look.left_out:
-        lines += [f"# Left out, since they are dates or lists: {', '.join(look.left_out)}."]
-    if settings is not None:
-        for table, names in SHOWN.items():
-            lines += ["", f"[{table}]", *_lines(getattr(settings, table), names)]
-    return "\n".join(lines) + "\n"
+    lines += [f"# Left out: {', '.join(f'{name} ({why})' for name, why in look.left_out.items())}."] * bool(
+        look.left_out
+    )
+    return "\n".join([*lines, *_settings(horizon, settings)]) + "\n", trouble
+
+
+def _settings(horizon: int, fitting: RunConfig | None) -> list[str]:
+    """What to forecast; and as comments the settings that follow from the data, which `fit` finds by itself."""
+    lines = ["", "# What to forecast. All other settings follow from the data when a network is fitted, as in Python."]
+    lines += ["# As the data are, they would be those that are written as comments: remove the sign to say otherwise."]
+    said = {"window": [f"horizon = {horizon}"], "model": [f'model = "{DEFAULT}"', "quantiles = [0.5, 0.9]"]}
+    for table, names in SHOWN.items():
+        comments = [] if fitting is None else [f"# {line}" for line in _lines(getattr(fitting, table), names)]
+        lines += ["", f"[{table}]", *said.get(table, []), *comments]
+    return lines
 
 
 def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str) -> str:
-    by_name = {name.lower(): name for name in candidates}
-    for name in wanted:
-        if name in by_name:
-            return by_name[name]
+    """The candidate with a wanted name or, failing that, with a wanted word in its name."""
+    for word in wanted:
+        if exact := [name for name in candidates if name.lower() == word]:
+            return exact[0]
+    for word in wanted:
+        if near := [name for name in candidates if word in _words(name)]:
+            return near[0]
     if len(candidates) == 1:
         return candidates[0]
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
     raise MissingColumnError(f"the {role} column cannot be guessed {seen}; name it: --{role}")
+
+
+def _words(name: str) -> Iterable[str]:
+    """`Weekly_Sales` and `weeklySales`: weekly, sales."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").replace("-", " ").lower().split()
 
 
 def _lines(settings: Settings, names: tuple[str, ...]) -> list[str]:

@@ -410,7 +410,7 @@ def test_a_column_may_not_change_its_kind_at_forecast_time(sales):
 
 def test_a_path_that_holds_no_parquet_is_refused(tmp_path):
     for path in (tmp_path / "none.parquet", tmp_path, str(tmp_path / "*.parquet")):
-        with pytest.raises(errors.SourceError, match="no Parquet file at"):
+        with pytest.raises(errors.SourceError, match="no Parquet or CSV file at"):
             Panel.from_frame(path)
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 this is none")
     with pytest.raises(errors.SourceError, match=r"broken\.parquet is not a readable Parquet file"):

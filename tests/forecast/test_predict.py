@@ -15,7 +15,13 @@ from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_w
 from mqcast import ConfigError, DataError, Panel
 from mqcast.data.windows import Span, WindowPlan
 from mqcast.durable import claimed
-from mqcast.errors import ArtifactError, EventReachWarning, KnownValuesError, SeriesLeftOutWarning
+from mqcast.errors import (
+    ArtifactError,
+    EventReachWarning,
+    KnownValuesError,
+    SeriesLeftOutWarning,
+    TargetsLeftOutWarning,
+)
 from mqcast.forecast import predict
 from mqcast.forecast.predict import context_of, forecast
 from mqcast.run import Run
@@ -189,8 +195,9 @@ def test_a_series_that_has_ended_is_left_out_with_a_warning_and_stops_nobody(run
         found = pl.read_parquet(forecast(run, panel, tmp_path / "f", first=week(30), last=week(33)))
     assert "item_000003" not in found["unique_id"]
     assert found.height == (NUM_ITEMS - 1) * 4 * HORIZON
-    with pytest.raises(KnownValuesError, match="item_000003"):
-        forecast(run, panel, tmp_path / "g", first=week(18), last=week(33))
+    with pytest.warns(TargetsLeftOutWarning, match=r"\d targets of 1 series are left out: .*'item_000003'"):
+        found = pl.read_parquet(forecast(run, panel, tmp_path / "g", first=week(18), last=week(33)))
+    assert found.filter(unique_id="item_000003")["ds"].max() == week(20)
 
 
 def test_cutoffs_between_steps_are_those_inside_the_dates(run, tmp_path):

@@ -453,7 +453,12 @@ def test_a_table_of_forecasts_is_a_model(table, tmp_path: Path):
 
 def test_a_table_may_be_pandas_or_a_file(table, tmp_path: Path):
     table.write_parquet(tmp_path / "planner.parquet")
-    for name, source in (("one", table.to_pandas()), ("two", tmp_path / "planner.parquet")):
+    table.write_csv(tmp_path / "planner.csv")
+    for name, source in (
+        ("one", table.to_pandas()),
+        ("two", tmp_path / "planner.parquet"),
+        ("three", tmp_path / "planner.csv"),
+    ):
         models.register_frame(name, source)
         try:
             assert_frame_equal(fitted(name).predict(), fitted("planner").predict(), check_exact=True)

@@ -3,11 +3,13 @@
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from report_samples import world
 
 from mqcast import Forecaster, Panel
+from mqcast.errors import DataError, NotFittedError
 from mqcast.run_diagnostics import attention, encodings, judged_runs, trained
 
 HORIZON = 4
@@ -75,6 +77,32 @@ def test_a_run_is_judged_on_what_it_has_not_seen_and_else_it_is_said(made, tmp_p
     frames, _, notes = judged_runs({"all": made.run_.folder}, panel())
     assert "all was trained on dates that are evaluated here" in notes[0]
     assert frames["all"]["cutoff"].n_unique() == 3 * HORIZON - 1
+
+
+def test_figures_never_train(made, monkeypatch):
+    monkeypatch.setattr("mqcast.models.networks.NetworkModel.fit", lambda *_: pytest.fail("it has trained"))
+    bare = Forecaster("mqt", HORIZON, schema=world().schema)
+    for one in (made, bare):
+        assert {"fan", "evolution", "volatility"} <= set(dir(one.plot))
+        assert not hasattr(one.plot, "findings")
+        with pytest.raises(NotFittedError, match=r"figures of the past need a backtest; call forecaster.backtest\(\)"):
+            one.plot.calibration()
+        with pytest.raises(NotFittedError, match="need a backtest"):
+            one.plot.fan("item_000001", weeks()[44])
+    with pytest.raises(NotFittedError, match="call fit"):
+        bare.plot.fan("item_000001")
+
+
+def test_a_fan_is_what_predict_says(made):
+    figure = made.plot.fan("item_000001")
+    wanted = made.predict().filter(unique_id="item_000001")
+    lines = {trace.name: trace for trace in figure.data}
+    assert list(lines["P90"].x) == wanted["ds"].to_list()
+    np.testing.assert_allclose(lines["P90"].y, wanted["q0.9"], rtol=1e-5)
+    assert max(lines["actual"].x) == wanted["cutoff"][0]
+    assert figure.layout.title.text == "Forecast of item_000001"
+    with pytest.raises(DataError, match="series 'nobody': no such series"):
+        made.plot.fan("nobody")
 
 
 def test_a_forecaster_keeps_the_network_of_its_backtest_to_be_looked_at(made, tmp_path: Path):

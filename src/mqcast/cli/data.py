@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import polars as pl
 import typer
 from rich.table import Table
 
@@ -15,7 +14,7 @@ from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
 from mqcast.data.summary import Summary, summarise
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, ConfigError
+from mqcast.errors import ArtifactError, ConfigError, quoted
 
 
 @app.command()
@@ -61,7 +60,7 @@ def demo(
 
 @app.command("init")
 def init_command(
-    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
     out: Annotated[Path, typer.Option(help="The TOML file to write.")] = Path("mqcast.toml"),
     horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
     id: Annotated[str | None, typer.Option("--id", help="The column of series ids; left out: guessed.")] = None,
@@ -69,17 +68,19 @@ def init_command(
     target: Annotated[str | None, typer.Option("--target", help="The column to forecast; left out: guessed.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect data and write a first TOML file: column roles guessed, settings to fit the data, every line explained.
+    """Look at all rows and write a first TOML file: column roles guessed, settings shown, every line explained.
 
     Example: [bold]mqcast init sales.parquet --horizon 26[/bold]
     """
     from mqcast.starter import look_at, starter_toml
 
-    open_source(frame)  # raises if the file cannot be used
     if out.exists():
         raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
-    look = look_at(pl.scan_parquet(frame), id, time, target)
-    write_file(out, starter_toml(look, horizon, frame))
+    look = look_at(open_source(frame), id, time, target)
+    text, trouble = starter_toml(look, horizon, frame)
+    write_file(out, text)
+    if trouble is not None:
+        raise ConfigError(f"{out} is written, but the data cannot be packed like that: {trouble}")
     tell(
         as_json,
         {"config": str(out), "schema": look.schema.model_dump(mode="json")},
@@ -89,7 +90,7 @@ def init_command(
 
 @app.command("pack")
 def pack_command(
-    frame: Annotated[str, typer.Argument(help="Parquet file, folder or glob (quoted) of long rows: id, date, target.")],
+    frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
     folder: Annotated[Path, typer.Argument(help="Where to write the panel.")],
     config: Annotated[
         Path | None, typer.Option(help="TOML file with a table \\[schema], instead of these options.")
@@ -104,6 +105,9 @@ def pack_command(
     past: Annotated[list[str] | None, typer.Option(help="Column known only up to the cutoff; repeatable.")] = None,
     known: Annotated[list[str] | None, typer.Option(help="Column known ahead, such as a price; repeatable.")] = None,
     event: Annotated[list[str] | None, typer.Option(help="Column shared by all series; repeatable.")] = None,
+    fill: Annotated[
+        list[str] | None, typer.Option(help="What a missing value of a known column means: markdown=0; repeatable.")
+    ] = None,
     category: Annotated[
         list[str] | None, typer.Option(help="Column of numbers to treat as categories; repeat the option for more.")
     ] = None,
@@ -116,8 +120,8 @@ def pack_command(
         Path | None,
         typer.Option(help="A packed panel to take roles and categories from: the one a run was trained on."),
     ] = None,
-    static_table: Annotated[str | None, typer.Option(help="Parquet with one row per series.")] = None,
-    event_table: Annotated[str | None, typer.Option(help="Parquet with one row per date.")] = None,
+    static_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per series.")] = None,
+    event_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per date.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Validate a frame of any size and pack it into a folder, for training from disk.
@@ -136,6 +140,7 @@ def pack_command(
         "known": known or (),
         "events": event or (),
         "holidays": holidays or (),
+        "fill": dict(_fill(one) for one in fill or ()),
         "kinds": dict.fromkeys(category or (), "category"),
     }
     given = {name: value for name, value in options.items() if value != Schema.model_fields[name].default}
@@ -147,6 +152,16 @@ def pack_command(
     with progress("packing", quiet=as_json) as on_progress:
         panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
+
+
+def _fill(text: str) -> tuple[str, float | str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"--fill is {quoted(text)}; give a column and a value: --fill markdown=0")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
 
 
 @app.command()

@@ -123,14 +123,16 @@ def backtest_command(
 def what_if_command(
     run: Trained,
     panel: Packed,
-    future: Annotated[Path, typer.Argument(help="Parquet with id, date and known columns after the last sale.")],
+    future: Annotated[Path, typer.Argument(help="Parquet or CSV of the rows that change: id, date and known columns.")],
     out: Out,
     baseline: Annotated[
         Path | None, typer.Option(help="The plan to compare with; left out: the one in the panel.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast two plans from the same cutoff, side by side: q0.5, q0.5_baseline, q0.5_change …
+    """Forecast a changed plan and the plan itself, side by side: q0.5, q0.5_baseline, q0.5_change …
+
+    Only the items that change are forecast.
 
     Example: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold]
     """

@@ -13,11 +13,11 @@ from mqcast.cli.app import AsJson, app, console, tell
 from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
-from mqcast.errors import ConfigError, SourceError
+from mqcast.errors import ConfigError
 from mqcast.levels import percentile
 
-Forecasts = Annotated[Path, typer.Argument(help="Parquet with id, cutoff, date, q0.5, q0.9 …")]
-Actuals = Annotated[Path, typer.Argument(help="Parquet with id, date and target, or a packed panel.")]
+Forecasts = Annotated[Path, typer.Argument(help="Parquet or CSV with id, cutoff, date, q0.5, q0.9 …")]
+Actuals = Annotated[Path, typer.Argument(help="Parquet or CSV with id, date and target, or a packed panel.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column of series ids; default: unique_id.")]
 Time = Annotated[str | None, typer.Option("--time", help="The column of target dates; default: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
@@ -51,7 +51,7 @@ def evaluate_command(
     known, names = _actuals(actuals, id, time, target)
     static = frames_of(Panel.open(actuals)).static if by and _is_panel(actuals) else None
     options: dict[str, Any] = {"season": season, "missing": missing, "static": static, **names}
-    metrics = evaluate(_read(forecasts), known, by or (), **options)
+    metrics = evaluate(forecasts, known, by or (), **options)
     if as_json:
         _print_json(metrics)
     elif by:
@@ -99,8 +99,8 @@ def volatility_command(
     options: dict[str, Any] = {"cdf": cdf, "weights": weights, "resamples": resamples, "seed": seed, "missing": missing}
     options |= names
     levels = tuple(level or (0.5, 0.9))
-    result = volatility(_read(revisions), known, levels, **options)
-    other = None if compare is None else volatility(_read(compare), known, levels, **options)
+    result = volatility(revisions, known, levels, **options)
+    other = None if compare is None else volatility(compare, known, levels, **options)
     reduction = None if other is None else result.reduction(other)
     if as_json:
         tables = {"summary": result.summary, "process": result.process, "reduction": reduction}
@@ -138,7 +138,7 @@ def rank_revisions_command(
 
     known, names = _actuals(actuals, id, time, target)
     options: dict[str, Any] = {"rank": rank, "per": per, **names}
-    ranked = rank_revisions(_read(revisions), known, level, top, **options)
+    ranked = rank_revisions(revisions, known, level, top, **options)
     if as_json:
         _print_json(ranked)
     else:
@@ -155,7 +155,7 @@ def report_command(
         list[Path],
         typer.Argument(
             metavar="RUN|FORECASTS... [PANEL|ACTUALS]",
-            help="Trained runs or Parquet files of forecasts; last, a packed panel or a Parquet file of actuals.",
+            help="Trained runs or files of forecasts (Parquet, CSV); last, a packed panel or a file of actuals.",
         ),
     ],
     panel: Annotated[
@@ -206,7 +206,7 @@ def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Pa
     if _is_panel(own):
         return given, own
     raise ConfigError(
-        f"there are no actuals to evaluate {given[0]} with; give --panel, a packed panel or a Parquet file of actuals"
+        f"there are no actuals to evaluate {given[0]} with; give --panel, a packed panel or a file of actuals"
     )
 
 
@@ -222,7 +222,7 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
     """Frames by name, details of trained runs, and notes. A seasonal naive forecast is added to runs."""
     runs = {_name(path): path for path in paths if _is_run(path)}
     if not runs:
-        return {_name(path): _read(path) for path in paths}, {}, ()
+        return {_name(path): path for path in paths}, {}, ()
     if panel is None:
         raise ConfigError(
             f"{next(iter(runs.values()))} is a run and needs a packed panel to forecast from, but {data} is not a panel"
@@ -237,15 +237,17 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
         if name not in networks:
             frames[name] = forecaster_of(Forecaster, path, panel).revisions(panel)
             notes = (*notes, SEEN.format(name))
-    ordered = {_name(path): frames[_name(path)] if _is_run(path) else _read(path) for path in paths}
+    ordered = {_name(path): frames[_name(path)] if _is_run(path) else path for path in paths}
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 
 
-def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -> tuple[pl.DataFrame, dict[str, Any]]:
+def _actuals(
+    path: Path, id: str | None, time: str | None, target: str | None
+) -> tuple[pl.DataFrame | Path, dict[str, Any]]:
     """The actuals of a file or of a packed panel, and the names of its columns."""
     names = {"id": id, "time": time, "target": target}
     if not _is_panel(path):
-        return _read(path), names
+        return path, names
     if any(names.values()):
         raise ConfigError("a panel knows the names of its columns; leave out --id, --time and --target")
     panel = Panel.open(path)
@@ -255,16 +257,6 @@ def _actuals(path: Path, id: str | None, time: str | None, target: str | None) -
 
 def _is_panel(path: Path) -> bool:
     return (path / "panel.json").exists()
-
-
-def _read(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path)
-    except FileNotFoundError:
-        raise SourceError(f"there is no Parquet file at {path}", "check the path") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise SourceError(f"{path} is not a readable Parquet file ({reason})", "write it again") from None
 
 
 def _print_json(table: pl.DataFrame) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.data.panel import Panel
-from mqcast.data.schema import Role
+from mqcast.data.schema import Role, missing_flag
 from mqcast.data.values import UNKNOWN
 
 UNSEEN = "(unknown)"  # a category without a code, which is unknown again when it is read
@@ -24,11 +24,9 @@ class Frames:
 
 def frames_of(panel: Panel) -> Frames:
     panel.require_verified()
-    schema, counts = panel.schema, np.diff(panel.offsets)
-    ids = pl.Series(panel.ids)
-    series = np.repeat(np.arange(panel.num_series), counts)
-    target = pl.Series(panel.target).fill_nan(None)
-    rows = {schema.id: ids.gather(series), schema.time: panel.axis.dates(_row_times(panel)), schema.target: target}
+    schema = panel.schema
+    ids, target = pl.Series(panel.ids), pl.Series(panel.target).fill_nan(None)
+    rows = row_keys(panel).to_dict() | {schema.target: target}
     if schema.observed:
         rows[schema.observed] = target.is_not_null()
     rows |= _columns(panel, "past") | _columns(panel, "known")
@@ -39,6 +37,13 @@ def frames_of(panel: Panel) -> Frames:
         pl.DataFrame({schema.id: ids} | of_series) if of_series else None,
         pl.DataFrame(events) if schema.events else None,
     )
+
+
+def row_keys(panel: Panel) -> pl.DataFrame:
+    """The id and the date of each row."""
+    series = np.repeat(np.arange(panel.num_series), np.diff(panel.offsets))
+    dates = panel.axis.dates(_row_times(panel))
+    return pl.DataFrame({panel.schema.id: pl.Series(panel.ids).gather(series), panel.schema.time: dates})
 
 
 def some_series(panel: Panel, series: np.ndarray) -> Panel:
@@ -79,7 +84,10 @@ def _columns(panel: Panel, role: Role) -> dict[str, pl.Series]:
         name: _texts(panel.arrays[f"{block}_category"][:, i], panel.vocabularies[name], may_be_missing=role == "past")
         for i, name in enumerate(panel.schema.categories(role))
     }
-    return {name: (numbers | categories)[name] for name in getattr(panel.schema, role)}
+    columns = {name: (numbers | categories)[name] for name in getattr(panel.schema, role)}
+    for name in panel.schema.fill if role == "known" else ():
+        columns[name] = columns[name].set(numbers[missing_flag(name)] == 1, None)
+    return columns
 
 
 def _texts(codes: np.ndarray, vocabulary: tuple[str, ...], may_be_missing: bool) -> pl.Series:

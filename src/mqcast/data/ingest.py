@@ -28,8 +28,11 @@ from mqcast.errors import (
     EmptyFrameError,
     MissingColumnError,
     MissingKeyError,
+    MixedColumnWarning,
     SchemaError,
     UnseenCategoryWarning,
+    quoted,
+    warn,
 )
 from mqcast.settings import nearest
 
@@ -37,7 +40,7 @@ MOST_TIMES = 2_000_000
 
 
 def read_frame(
-    frame: FrameLike,
+    frame: FrameLike | Source,
     schema: Schema,
     static: FrameLike | None = None,
     events: FrameLike | None = None,
@@ -61,6 +64,8 @@ def read_frame(
     _check_keys(schema, source, side)
     types = {name: column_sources[name].type_of(name) for name in schema.covariates()}
     types |= {schema.id: pa.string()}
+    if like is None:
+        _warn_of_mixed(schema, column_sources)
     schema = (like.schema if like else schema).resolved(types)
     scan = _scan(source, schema, column_sources)
     if like is None:
@@ -129,9 +134,11 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             continue
         kind = table.type_of(schema.time)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            odd = f" ({where})" if (where := table.oddity(schema.time)) else ""
             hint = "parse it first, for example with pd.to_datetime" if is_text(kind) else "make it a date or timestamp"
+            hint = "write dates as 2024-01-31" if odd else hint
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
-            raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}, not dates; {hint}")
+            raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}{odd}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
         if name is not None and not is_numeric(kind := source.type_of(name)):
             example = _first_words(source, schema, name) if is_text(kind) else ""
@@ -140,6 +147,8 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
 
 def _first_words(source: Source, schema: Schema, name: str) -> str:
     """The place of the first text that is not a number, if a column of numbers was read as text; empty if none."""
+    if odd := source.oddity(name):
+        return f" ({odd})"
     before = 0
     for batch in source.batches([schema.id, schema.time, name]):
         for row, text in enumerate(batch.column(name).to_pylist()):
@@ -187,8 +196,9 @@ def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Sca
     batches = (batch for batch in source.batches([schema.id, schema.time, *names]) if batch.num_rows)
     for look in ordered_map(partial(_look, schema, names), batches):
         if look.missing_key is not None:
-            column, at, place = look.missing_key
-            raise MissingKeyError(f"row {row + at} has no value", "fill it or drop the row", column=column, **place)
+            column, at, known = look.missing_key
+            problem = f"{source.place(row + at)} has no value"
+            raise MissingKeyError(problem, "fill it or drop the row", column=column, **known)
         ids |= look.ids
         times = _merged_times(times, look.times)
         is_sorted = is_sorted and look.is_sorted and (last is None or last <= look.first)
@@ -203,6 +213,8 @@ def _scan(source: Source, schema: Schema, column_sources: ColumnSources) -> _Sca
             counts[name].update(_count(batch.column(name).filter(rows) if rows else batch.column(name)))
     if schema.id in categories:
         counts[schema.id].update(ids)
+    for name in set(schema.fill) & set(categories):
+        counts[name].update([str(schema.fill[name])])
     return _Scan(sorted(ids, key=str.encode), times, counts, is_sorted)
 
 
@@ -280,6 +292,17 @@ def _count(column: pa.Array) -> dict[str, int]:
         if text is not None and number > 0:
             counts[text] += int(number)
     return counts
+
+
+def _warn_of_mixed(schema: Schema, column_sources: ColumnSources) -> None:
+    """Warn of columns of CSV files that are categories only because of a text among numbers."""
+    for name in schema.covariates():
+        if name not in schema.kinds and column_sources[name].is_mixed(name):
+            warn(
+                f"column {quoted(name)} is read as categories, since it has a text among other values "
+                f"({column_sources[name].oddity(name)}); correct it, or say kinds={{{quoted(name)}: 'category'}}",
+                MixedColumnWarning,
+            )
 
 
 def _warn_of_unseen(counts: dict[str, Counter[str]], like: Encoding) -> None:

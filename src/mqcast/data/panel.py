@@ -17,7 +17,7 @@ from mqcast.data.frequency import show_time
 from mqcast.data.ingest import read_frame
 from mqcast.data.layout import Layout
 from mqcast.data.schema import Schema
-from mqcast.data.source import FrameLike
+from mqcast.data.source import FrameLike, Source
 from mqcast.data.store import StoredArrays, allocate_file, commit, damaged, new_data_folder, read_manifest
 from mqcast.data.structure import check_structure, check_values, texts
 from mqcast.data.writer import Allocate, Contents
@@ -57,14 +57,14 @@ class Panel:
     @classmethod
     def from_frame(
         cls,
-        frame: FrameLike,
+        frame: FrameLike | Source,
         schema: Schema | Mapping[str, Any] | None = None,
         static: FrameLike | None = None,
         events: FrameLike | None = None,
         *,
         like: "Panel | Layout | None" = None,
     ) -> Self:
-        """Pack a pandas, polars or Arrow frame, or Parquet files, in memory.
+        """Pack a pandas, polars or Arrow frame, or Parquet or CSV files, in memory.
 
         With `like`, the frame is read in the same way as an earlier panel, for a forecast: with the same schema and
         categories (new ones are unknown, with one warning). Series without history are then allowed.
@@ -74,7 +74,7 @@ class Panel:
     @classmethod
     def _read(
         cls,
-        frame: FrameLike,
+        frame: FrameLike | Source,
         schema: Schema | Mapping[str, Any] | None,
         static: FrameLike | None,
         events: FrameLike | None,
@@ -260,6 +260,11 @@ class Panel:
         series = np.array([self.last_observed_series])
         return int(self.times_at(series, self.last_observed[series] - steps_before, 1)[0, 0])
 
+    @property
+    def last_observed_date(self) -> Any:
+        """The date of the latest observation, as in a frame."""
+        return self.axis.dates(np.array([self.last_observed_time()])).to_list()[0]
+
     def last_cutoffs(self, number: int) -> tuple[int, int]:
         """The first and last of the given number of cutoffs right before the latest observation.
 
@@ -323,7 +328,8 @@ class Panel:
     def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
         """Raise unless known columns and events reach `horizon` steps beyond each cutoff (None: the last observation).
 
-        `series` are the series of the cutoffs; None: all.
+        Rows that are missing among observed dates are no part of the future, and no error. `series` are the series of
+        the cutoffs; None: all.
         """
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give at least 1")
@@ -344,6 +350,8 @@ class Panel:
 
     def _require_known(self, series: np.ndarray, start: np.ndarray, horizon: int) -> None:
         _, exists = self.rows_at(series, start, horizon)
+        if not exists.all():
+            exists |= self.times_at(series, start, horizon) <= self.last_observed_time()
         lacking = np.flatnonzero(~exists.all(axis=1))
         if lacking.size:
             i = lacking[0]
@@ -372,7 +380,7 @@ class Panel:
 
 
 def pack(
-    frame: FrameLike,
+    frame: FrameLike | Source,
     path: str | Path,
     schema: Schema | Mapping[str, Any] | None = None,
     static: FrameLike | None = None,

@@ -12,7 +12,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MissingKeyError
+from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError, MissingKeyError
 
 
 def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
@@ -53,6 +53,41 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
     return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
 
 
+def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
+    """Changed rows of a plan: id, date, and those known columns that change."""
+    changes = _read(frame, [schema.id, schema.time], schema, "the future", list(schema.known))
+    _refuse_text_dates(changes, schema)
+    if not set(schema.known) & set(changes.columns):
+        names = " or ".join(map(repr, schema.known[:4])) or "that is known"
+        raise MissingColumnError(f"the future has no column {names}; give the known columns that change")
+    if (again := changes.select(schema.id, schema.time).is_duplicated()).any():
+        series, time = changes.filter(again).select(schema.id, schema.time).row(0)
+        raise DuplicateRowsError("the future has 2 rows", "keep one", series=str(series), time=str(time))
+    return changes
+
+
+def with_changes(rows: pl.DataFrame, changes: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """The rows, with the values of the changes after the last sale of each series; empty values change nothing."""
+    keys, names = [schema.id, schema.time], [name for name in changes.columns if name in schema.known]
+    for name in names:
+        if (
+            rows.schema[name].is_numeric()
+            and not changes.schema[name].is_numeric()
+            and changes[name].dtype != pl.Boolean
+        ):
+            raise ColumnTypeError(f"the future's column {name!r} holds {changes.schema[name]}, not numbers; convert it")
+    changes = changes.with_columns(pl.col(name).cast(rows.schema[name]) for name in (schema.time, *names))
+    ends = _free_name("last sale", rows.columns)
+    last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
+    is_late = (pl.col(schema.time) > pl.col(ends)).fill_null(True)
+    changes = changes.join(last, on=schema.id, how="left").filter(is_late).drop(ends)
+    if changes.is_empty():
+        raise DataError("the future has no row after the last sale", "give later dates", column=schema.time)
+    new = {name: _free_name(f"new {name}", rows.columns) for name in names}
+    both = rows.join(changes.rename(new), on=keys, how="full", coalesce=True)
+    return both.with_columns(pl.coalesce(new[name], name).alias(name) for name in names).drop(new.values())
+
+
 def _free_name(name: str, taken: list[str]) -> str:
     while name in taken:
         name += " "
@@ -62,18 +97,22 @@ def _free_name(name: str, taken: list[str]) -> str:
 def _plan(future: Any, schema: Schema) -> pl.DataFrame:
     wanted = [schema.id, schema.time, *schema.known]
     table = _read(future, wanted, schema, "the future")
+    _refuse_text_dates(table, schema)
+    return table.select(wanted)
+
+
+def _refuse_text_dates(table: pl.DataFrame, schema: Schema) -> None:
     if not table.schema[schema.time].is_temporal():
         raise ColumnTypeError(
             f"the future's time column {schema.time!r} holds {table.schema[schema.time]}, not dates; parse it first"
         )
-    return table.select(wanted)
 
 
 def _rows(frame: Any, schema: Schema) -> pl.DataFrame:
     source = open_source(frame)
     wanted = [schema.id, schema.time, *schema.past, *schema.known]
     wanted += [schema.observed] if schema.observed else []
-    rows = _read(frame, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
+    rows = _read(source, wanted, schema, "the frame", [schema.target, *schema.static, *schema.events])
     if schema.target not in source.names:
         rows = rows.with_columns(pl.lit(None, pl.Float64).alias(schema.target))
     return rows

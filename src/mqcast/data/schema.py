@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from mqcast.data.frequency import Frequency
 from mqcast.errors import ColumnTypeError, ConfigError, MqcastError, SchemaError, quoted
@@ -41,6 +41,9 @@ class Schema(Settings):
     past: Names = Field(default=(), description="observed up to the creation time, unknown after it")
     known: Names = Field(default=(), description="per series, known as far ahead as the horizon: promotions, prices")
     events: Names = Field(default=(), description="the same for all series at a date: holidays, campaigns")
+    fill: dict[str, bool | float | str] = Field(
+        default={}, description="what a missing value of a known column means; the network is told that it was missing"
+    )
     observed: str | None = Field(default=None, description="flag: False where demand was not observed (stock-out)")
     kinds: dict[str, Kind] = Field(default={}, description="the kind of a column, if its type does not show it")
     time_grid: Literal["calendar", "rows"] = Field(
@@ -89,11 +92,21 @@ class Schema(Settings):
                 raise ValueError(f"column {name!r} is {again}; give it one role, or copy it under another name")
             seen[name] = role
         refuse_taken({"id": self.id, "time": self.time}, (), "every forecast")
+        for name in self.fill:
+            if name not in self.known:
+                raise ValueError(f"fill names {name!r}{nearest(name, self.known)}, which is not known; add it to known")
+            if missing_flag(name) in seen:
+                raise ValueError(f"column {missing_flag(name)!r} has the name of the flag that fill adds; rename it")
         for name in self.kinds:
-            if name not in self.covariates():
+            if name not in (*self.covariates(), *map(missing_flag, self.fill)):
                 near = nearest(name, self.covariates())
                 raise ValueError(f"kinds names {name!r}{near}, which has no role; add it to {', '.join(ROLES)}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty_fill(self, dump: Any) -> dict[str, Any]:
+        """Without fill, a schema is written as before there was one: fingerprints stay the same."""
+        return {name: value for name, value in dump(self).items() if name != "fill" or value}
 
     def roles(self) -> list[tuple[str, str]]:
         """The (role, column) pairs of all columns, keys first."""
@@ -105,8 +118,12 @@ class Schema(Settings):
         return tuple(name for role in ROLES for name in getattr(self, role))
 
     def numbers(self, role: Role) -> tuple[str, ...]:
-        """The numbers and flags of a role, in the order of the schema (kinds must be resolved)."""
-        return tuple(name for name in getattr(self, role) if self.kinds[name] != "category")
+        """The numbers and flags of a role, in the order of the schema (kinds must be resolved).
+
+        Known columns with a fill are followed by the flags of what was missing.
+        """
+        flags = map(missing_flag, self.fill if role == "known" else ())
+        return (*(name for name in getattr(self, role) if self.kinds[name] != "category"), *flags)
 
     def categories(self, role: Role) -> tuple[str, ...]:
         return tuple(name for name in getattr(self, role) if self.kinds[name] == "category")
@@ -117,7 +134,17 @@ class Schema(Settings):
         for role, name in self.roles():
             if role in ROLES:
                 kinds[name] = _kind(name, role, types[name], self.kinds.get(name))
+        for name, value in self.fill.items():
+            if isinstance(value, str) != (kinds[name] == "category") or (kinds[name] == "flag" and value not in (0, 1)):
+                wanted = {"category": "text", "flag": "0 or 1", "number": "a number"}[kinds[name]]
+                raise SchemaError(f"column {name!r} is a {kinds[name]}, but its fill is {quoted(value)}; give {wanted}")
+            kinds[missing_flag(name)] = "flag"
         return self.replace(kinds=kinds)
+
+
+def missing_flag(name: str) -> str:
+    """The flag that tells where a known column was missing and has been filled."""
+    return f"{name} (missing)"
 
 
 def refuse_taken(ours: Mapping[str, str], columns: Collection[str], where: str) -> None:

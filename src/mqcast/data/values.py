@@ -82,7 +82,7 @@ def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
         missing,
         name,
         f"has to be known ahead but is missing: {examples}",
-        "fill it, drop the rows, or give the column the role past",
+        f"fill it, say what missing means with Schema(fill={{{name!r}: 0}}), or give the column the role past",
     )
 
 

@@ -14,6 +14,7 @@ from mqcast.data.writer import Encoding
 from mqcast.errors import ConfigError
 
 CHUNK_ROWS = 2**20
+WARNED = ("_warned_of_reach", "_warned_of_gaps")
 
 
 class RowsView:
@@ -85,7 +86,7 @@ def known_at(panel: Panel, time: int, layout: Layout | None = None) -> Panel:
             arrays[name] = array[: int(np.searchsorted(panel.arrays["event_times"], time, side="right"))]
     arrays["last_observed"] = _last_observed(panel, begun, pieces.offsets, arrays)
     view = Panel(panel.layout, arrays, panel.stored)
-    view.__dict__["_warned_of_reach"] = True  # events end here on purpose
+    view.__dict__.update(_warned_of_reach=True, _warned_of_gaps=True)  # events end here on purpose
     return read_as(view, layout or _layout_of(view))
 
 
@@ -101,7 +102,7 @@ def read_as(panel: Panel, layout: Layout) -> Panel:
             codes = [_codes(panel.vocabularies[name], layout.encoding.vocabularies[name]) for name in names]
             arrays[f"{block}_category"] = cast(np.ndarray, RowsView(arrays[f"{block}_category"], None, codes))
     view = Panel(layout, arrays, panel.stored)
-    view.__dict__.update({name: panel.__dict__[name] for name in ("_warned_of_reach",) if name in panel.__dict__})
+    view.__dict__.update({name: panel.__dict__[name] for name in WARNED if name in panel.__dict__})
     return view
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mqcast.data.axis import TimeAxis, utc_times
 from mqcast.data.frequency import DAY, HOUR, show_time, weekday
-from mqcast.data.schema import Role, Schema
+from mqcast.data.schema import Role, Schema, missing_flag
 from mqcast.data.source import Source
 from mqcast.data.values import (
     UNKNOWN,
@@ -129,6 +129,7 @@ class Writer:
         steps = self._on_grid(times, where) if self.schema.time_grid == "calendar" else times
         names = [*self.schema.past, *self.schema.known, *self.static, *self.events_in_frame]
         columns = {name: self._values(batch, name, where) for name in names}
+        columns |= {missing_flag(name): is_missing(batch.column(name)) for name in self.schema.fill}
         return Rows(where, series, times, steps, self._target(batch, where), columns)
 
     def add(self, rows: Rows) -> None:
@@ -141,7 +142,7 @@ class Writer:
         last = np.flatnonzero(np.append(series[1:] != series[:-1], series.size > 0))
         self.arrays["last_observed"][series[last]] = steps[last]
         for role in ("past", "known"):
-            for name in getattr(self.schema, role):
+            for name in (*self.schema.numbers(role), *self.schema.categories(role)):
                 self._place(role, name)[place] = rows.columns[name]
         self._write_static(place, rows)
         if self.events_in_frame:
@@ -224,11 +225,18 @@ class Writer:
     def _values(self, batch: pa.RecordBatch, name: str, where: Where) -> np.ndarray:
         """The checked numbers or codes of a covariate."""
         column, kind = batch.column(name), self.schema.kinds[name]
-        if name in self.schema.known:
+        fill = self.schema.fill.get(name)
+        if name in self.schema.known and fill is None:
             refuse_missing(is_missing(column), name, where)
         if kind == "category":
-            return categories(column, self.codes_of[name])
-        return (flags if kind == "flag" else numbers)(column, name, where)
+            codes = categories(column, self.codes_of[name])
+            return (
+                codes
+                if fill is None
+                else np.where(is_missing(column), self.codes_of[name].get(str(fill), UNKNOWN), codes)
+            )
+        values = (flags if kind == "flag" else numbers)(column, name, where)
+        return values if fill is None else np.where(np.isnan(values), np.float32(fill), values)
 
     def _place(self, role: Role, name: str) -> np.ndarray:
         """The column of the array with this covariate."""

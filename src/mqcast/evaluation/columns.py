@@ -26,11 +26,14 @@ from mqcast.errors import (
 from mqcast.settings import nearest
 
 ISO_DATE = r"^\s*\d{4}-\d{2}-\d{2}(?:[ T].*)?$"
+ROLES_OF_DEFAULTS = {"unique_id": "id", "ds": "time", "y": "target"}
 FULLEST_GAPS = 0.25  # a grid with fewer of its steps among the dates is not the dates' own
 
 
-def columns_of(frame: Any, wanted: Iterable[str], what: str, *optional: str) -> dict[str, pa.Array]:
-    """Named columns of any frame or file."""
+def columns_of(
+    frame: Any, wanted: Iterable[str], what: str, *optional: str, text: str | None = None
+) -> dict[str, pa.Array]:
+    """Named columns of any frame or file; with `text`, no other column of a CSV file may be text."""
     source: Source = frame if hasattr(frame, "index_names") else open_source(frame, what)
     names = list(dict.fromkeys(wanted))
     for name in names:
@@ -38,9 +41,14 @@ def columns_of(frame: Any, wanted: Iterable[str], what: str, *optional: str) -> 
             near = nearest(name, source.names)
             listed = ", ".join(map(repr, source.names))
             hint = "reset_index() makes it a column" if name in source.index_names else f"there are {listed}"
+            if role := ROLES_OF_DEFAULTS.get(name):
+                hint += f"; say which is yours: {role}=…, or schema=… with all names"
             raise MissingColumnError(f"{what}: no column {name!r}{near}; {hint}")
     if source.num_rows == 0:
         raise EmptyFrameError(f"{what}: no row", "give at least one")
+    if odd := {name: odd for name in names if text not in (None, name) and (odd := source.oddity(name))}:
+        name, odd = next(iter(odd.items()))
+        raise ColumnTypeError(f"{what}, column {name!r}: holds text ({odd}); write numbers as 1.5, dates as 2024-01-31")
     return {name: source.column(name) for name in (*names, *(name for name in optional if name in source.names))}
 
 

@@ -14,9 +14,9 @@ from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.metrics import Scored, ratio, scored_models, warn_of_implausible
-from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables, names_in
 from mqcast.evaluation.slices import OVERALL, Slices, flattened
-from mqcast.evaluation.tables import ActualsTable, Missing, Names, actuals_of, common_rows
+from mqcast.evaluation.tables import ActualsTable, Missing, actuals_of, common_rows
 from mqcast.evaluation.trajectories import Leads, levels_of, trajectories_of
 from mqcast.levels import percentile, pinball
 from mqcast.settings import nearest
@@ -83,7 +83,7 @@ def compare(
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
     have. Warns once of implausible forecasts: see `implausible`.
     """
-    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    names, levels = names_in(forecasts, schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)
     if horizons is not None:
         whole_number("horizons", horizons)
@@ -159,7 +159,7 @@ def loss_by_lead(
 
     Every lead is averaged over the same targets where that is possible (see `leads` of `volatility`).
     """
-    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    names, levels = names_in(forecasts, schema, id=id, time=time, target=target), levels_of(levels)
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
     losses = losses_by_lead(scored_models(tables, observed, missing), observed, levels, leads)
     losses = losses if isinstance(forecasts, Mapping) else losses.drop("model")

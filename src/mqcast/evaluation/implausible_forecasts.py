@@ -13,8 +13,8 @@ from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.errors import LONGEST_QUOTED, ConfigError, ImplausibleForecastWarning, quoted, shortened, warn
 from mqcast.evaluation.plausibility import MULTIPLE, Sold, Verdict, judge
-from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables
-from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
+from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_tables, names_in
+from mqcast.evaluation.tables import ForecastTable, actuals_of
 from mqcast.levels import percentile
 
 TOO_LARGE, NEGATIVE = "too large", "negative"
@@ -42,7 +42,7 @@ def implausible(
     """
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")
-    names = Names.of(schema, id=id, time=time, target=target)
+    names = names_in(forecasts, schema, id=id, time=time, target=target)
     tables, observed = forecast_tables(forecasts, names), actuals_table(actuals, names)
     return Implausible(
         [_verdict(str(model), table, Sold(observed), float(multiple)) for model, table in tables.items()]

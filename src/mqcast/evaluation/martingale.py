@@ -28,9 +28,9 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
-from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, actuals_of
 from mqcast.evaluation.trajectories import (
     CASES,
     Cdf,
@@ -88,7 +88,7 @@ def volatility(
 
     Warns once of implausible forecasts: see `implausible`.
     """
-    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    names, levels = names_in(revisions, schema, id=id, time=time, target=target), levels_of(levels)
     settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)
     table, observed = forecast_table(revisions, names), actuals_table(actuals, names)
     judged = volatility_of(table, observed, settings, flattened(slices))

@@ -16,9 +16,9 @@ from mqcast.errors import ConfigError, MissingColumnError
 from mqcast.evaluation.columns import columns_of, distinct, places
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import Actuals, Crossing, Forecasts, Models, actuals_table, forecast_tables
+from mqcast.evaluation.reading import Actuals, Crossing, Forecasts, Models, actuals_table, forecast_tables, names_in
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, attribute, flattened
-from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names, actuals_of, crossings
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, actuals_of, crossings
 from mqcast.levels import pinball, quantile_column
 from mqcast.settings import nearest
 
@@ -60,7 +60,7 @@ def evaluate(
     by, chosen = names_of("by", by), flattened(slices)
     if season is not None:
         whole_number("season", season)
-    names = Names.of(schema, id=id, time=time, target=target)
+    names = names_in(forecasts, schema, id=id, time=time, target=target)
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names, crossing)
     leading = [*(["model"] if isinstance(forecasts, Mapping) else []), *(["slice"] if chosen else [])]
     if clash := [name for name in by if name in leading]:

@@ -12,8 +12,8 @@ from mqcast.data.schema import Schema, refuse_taken
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.martingale import martingale, revision_sizes
-from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table
-from mqcast.evaluation.tables import ForecastTable, Names, actuals_of
+from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
+from mqcast.evaluation.tables import ForecastTable, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, negative_share, trajectories_of
 
 Rank = Literal["excess", "units"]
@@ -59,7 +59,7 @@ def rank_revisions(
     if top is not None:
         whole_number("top", top)
     level = number("level", level, 0, 1)
-    names = Names.of(schema, id=id, time=time, target=target)
+    names = names_in(revisions, schema, id=id, time=time, target=target)
     refuse_taken({"id": names.id, "time": names.time}, OUTPUTS, "rank_revisions")
     rows = forecast_table(revisions, names)
     actual = np.full(len(rows.begins), np.nan)

@@ -19,6 +19,7 @@ from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
+from mqcast.data.schema import OF_FORECASTS, Schema
 from mqcast.data.source import open_source
 from mqcast.errors import (
     ConfigError,
@@ -48,6 +49,27 @@ Read: TypeAlias = pl.LazyFrame | str | Path  # read into a polars frame
 Forecasts: TypeAlias = IntoDataFrameT | ForecastTable | Read
 Models: TypeAlias = Mapping[str, IntoDataFrameT | ForecastTable | Read]
 Actuals: TypeAlias = IntoDataFrame | ActualsTable | Read
+
+
+def names_in(
+    forecasts: Forecasts[IntoDataFrame] | Models[IntoDataFrame], schema: Schema | None = None, **given: str | None
+) -> Names:
+    """What the columns are called: as the caller says, or else as a Forecaster calls them in the (first) frame.
+
+    Besides cutoff, horizon and quantiles, its frames have two columns, the id and the date.
+    """
+    names = Names.of(schema, **given)
+    frame = next(iter(forecasts.values()), None) if isinstance(forecasts, Mapping) else forecasts
+    is_said = schema is not None or given.get("id") or given.get("time")
+    if is_said or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
+        return names
+    source = open_source(frame, "the forecasts")
+    others = [name for name in source.names if name not in OF_FORECASTS and level_of(name) is None]
+    dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
+    if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
+        return names
+    id = next(name for name in others if name not in dates)
+    return Names.of(id=id, time=dates[0], target=given.get("target"))
 
 
 def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
@@ -95,7 +117,9 @@ def read_forecasts(
     names = names or Names()
     source = open_source(frame, what)
     levels = _levels(source.names)
-    columns = columns_of(source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon)
+    columns = columns_of(
+        source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon, text=names.id
+    )
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({name: columns[name] for name in (names.cutoff, names.time)}, what)
     cutoff, time = times[names.cutoff], times[names.time]
@@ -129,7 +153,7 @@ def read_forecasts(
 def read_actuals(frame: IntoDataFrame | Read, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
     """Check a frame of demand and sort it; missing values are NaN."""
     names = names or Names()
-    columns = columns_of(frame, [names.id, names.time, names.target], what)
+    columns = columns_of(frame, [names.id, names.time, names.target], what, text=names.id)
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({names.time: columns[names.time]}, what)
     time = times[names.time]

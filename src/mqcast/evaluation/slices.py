@@ -100,11 +100,20 @@ def ramp_down(
     return Slice(name, rows)
 
 
-def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, **names: Any) -> Slice:
+def top_periods(
+    actuals: Any,
+    share: float = 0.05,
+    *,
+    name: str | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> Slice:
     """Targets on the dates with the highest total demand, among those that are forecast."""
     if not 0 < share < 1:
         raise ConfigError(f"share is {share}; give one between 0 and 1")
-    table = actuals_table(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(schema, id=id, time=time, target=target))
 
     def rows(forecasts: ForecastTable) -> np.ndarray:
         dates = distinct(forecasts.time)
@@ -119,23 +128,39 @@ def top_periods(actuals: Any, share: float = 0.05, *, name: str | None = None, *
     return Slice(name or f"Top {share:.0%} of dates by demand", rows)
 
 
-def promotions(frame: Any, columns: Sequence[str], **names: Any) -> list[Slice]:
+def promotions(
+    frame: Any,
+    columns: Sequence[str],
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    schema: Schema | None = None,
+) -> list[Slice]:
     """Targets in which a promotion ran: one slice a flag column of a frame with ids and dates."""
-    called, columns = Names.of(**names), [columns] if isinstance(columns, str) else list(columns)
+    called, columns = Names.of(schema, id=id, time=time), [columns] if isinstance(columns, str) else list(columns)
     table = columns_of(frame, [called.id, called.time, *columns], "the promotions")
     ids, item = ids_of(table[called.id], called.id, "the promotions")
     times, clock = times_of({called.time: table[called.time]}, "the promotions")
-    time = times[called.time]
-    order, slices = sorting(ids, item, time, "the promotions"), []
+    dates = times[called.time]
+    order, slices = sorting(ids, item, dates, "the promotions"), []
     for name in columns:
         flag = (np.nan_to_num(numbers_of(table[name], name, "the promotions")) != 0)[order]
-        slices.append(Slice(name, _among(Keyed(ids, item[order][flag], time[order][flag], clock))))
+        slices.append(Slice(name, _among(Keyed(ids, item[order][flag], dates[order][flag], clock))))
     return slices
 
 
-def new_items(actuals: Any, periods: int, *, name: str | None = None, **names: Any) -> Slice:
+def new_items(
+    actuals: Any,
+    periods: int,
+    *,
+    name: str | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> Slice:
     """Forecasts made when the item had been observed for fewer than `periods` dates."""
-    table = actuals_table(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(schema, id=id, time=time, target=target))
     observed = ~np.isnan(table.value)
 
     def rows(forecasts: ForecastTable) -> np.ndarray:
@@ -155,11 +180,19 @@ def short_horizons(leads: int, *, name: str | None = None) -> Slice:
     return Slice(name or f"Leads 1-{leads}", lambda forecasts: forecasts.lead <= leads)
 
 
-def demand_deciles(actuals: Any, groups: int = 10, **names: Any) -> list[Slice]:
+def demand_deciles(
+    actuals: Any,
+    groups: int = 10,
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | None = None,
+    schema: Schema | None = None,
+) -> list[Slice]:
     """Items by their mean demand up to their first cutoff, in groups of like number; the last sells most."""
     if groups < 2:
         raise ConfigError(f"groups is {groups}; give 2 or more")
-    table = actuals_table(actuals, Names.of(**names))
+    table = actuals_table(actuals, Names.of(schema, id=id, time=time, target=target))
 
     def rows(forecasts: ForecastTable, group: int) -> np.ndarray:
         mean = np.full(len(forecasts.ids), np.nan)

@@ -15,12 +15,21 @@ import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.schema import Schema
+from mqcast.data.source import read_table
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.evaluation.comparison import on_common_rows
 from mqcast.evaluation.martingale import Settings, volatility_of
 from mqcast.evaluation.metrics import accuracy, scored_models, warn_of_implausible
-from mqcast.evaluation.reading import Actuals, Forecasts, Models, actuals_table, forecast_table, forecast_tables
-from mqcast.evaluation.tables import ForecastTable, Missing, Names, actuals_of
+from mqcast.evaluation.reading import (
+    Actuals,
+    Forecasts,
+    Models,
+    actuals_table,
+    forecast_table,
+    forecast_tables,
+    names_in,
+)
+from mqcast.evaluation.tables import ForecastTable, Missing, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Leads, levels_of
 from mqcast.levels import pinball, quantile_column
 
@@ -41,7 +50,7 @@ def ensemble(
     """
     if not isinstance(over, int | np.integer) or over < 1:
         raise ConfigError(f"over is {over!r}; give a whole number, 1 or more")
-    rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
+    rows = forecast_table(revisions, names_in(revisions, schema, id=id, time=time))
     since = np.arange(rows.num_rows) - rows.begins[rows.trajectory]
     total, count = rows.quantiles.copy(), np.minimum(since + 1, over)
     for back in range(1, over):
@@ -75,7 +84,7 @@ class MartingaleFilter:
         schema: Schema | None = None,
     ) -> "MartingaleFilter":
         """Fit on a validation period, with forecasts and targets before those that the filter is applied to."""
-        names = Names.of(schema, id=id, time=time, target=target)
+        names = names_in(revisions, schema, id=id, time=time, target=target)
         rows = forecast_table(revisions, names)
         actual = actuals_of(rows, actuals_table(actuals, names), missing)[rows.trajectory]
         gain = np.ones((len(rows.levels), int(rows.lead.max())))
@@ -111,7 +120,7 @@ class MartingaleFilter:
         schema: Schema | None = None,
     ) -> IntoDataFrameT:
         """The frame with filtered quantiles, sorted within each row. No later forecast is used."""
-        rows = forecast_table(revisions, Names.of(schema, id=id, time=time))
+        rows = forecast_table(revisions, names_in(revisions, schema, id=id, time=time))
         if rows.levels != self.levels or rows.lead.max() > self.gain.shape[1]:
             raise ArtifactError(
                 f"the filter was fitted to levels {self.levels} and {self.gain.shape[1]} leads; these forecasts have "
@@ -144,7 +153,7 @@ def trade_off(
     """
     if not isinstance(forecasts, Mapping) or not forecasts:
         raise ConfigError("trade_off compares several forecasts; give {name: frame}, with the baseline first")
-    names, levels = Names.of(schema, id=id, time=time, target=target), levels_of(levels)
+    names, levels = names_in(forecasts, schema, id=id, time=time, target=target), levels_of(levels)
     observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names)
     scored = scored_models(tables, observed, missing)
     on_common_rows(scored)
@@ -193,7 +202,7 @@ def _best_gain(actual: np.ndarray, old: np.ndarray, step: np.ndarray, weight: np
 def with_quantiles(rows: ForecastTable, quantiles: np.ndarray) -> Any:
     """The caller's frame with new quantiles and everything else unchanged."""
     is_path = isinstance(rows.frame, str | Path)
-    frame: Any = nw.from_native(pl.read_parquet(rows.frame) if is_path else rows.frame)
+    frame: Any = nw.from_native(read_table(rows.frame) if is_path else rows.frame)
     frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     values, library = rows.to_frame(quantiles), frame.implementation
     columns = (nw.new_series(name, values[:, i], backend=library) for i, name in enumerate(rows.columns))

@@ -12,18 +12,102 @@ from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import as_time
-from mqcast.errors import ConfigError, NonFiniteError, SeriesLeftOutWarning
+from mqcast.errors import (
+    ConfigError,
+    EventTableError,
+    FutureMissingWarning,
+    KnownValuesError,
+    NonFiniteError,
+    SeriesLeftOutWarning,
+    TargetsLeftOutWarning,
+    quoted,
+    warn,
+)
 from mqcast.levels import quantile_column
 from mqcast.settings import WindowConfig
 
+STEPS_AT_A_TIME = 2**22  # checked for rows
+
 
 def first_and_last_cutoff(panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
-    """The given dates; default: the last 3 horizons, up to the last cutoff with an observed target."""
-    dates = panel.axis.dates(np.array(panel.last_cutoffs(3 * horizon - 1))).to_list()
+    """The given dates; default: the last 3 horizons."""
+    dates = panel.axis.dates(np.array(last_cutoffs(panel, horizon))).to_list()
     start, end = (dates[0] if start is None else start), (dates[1] if end is None else end)
     if as_time(start, panel.axis) > as_time(end, panel.axis):
         raise ConfigError(f"the first cutoff, {start}, is after the last, {end}; give earlier ones")
     return start, end
+
+
+def last_cutoffs(panel: Panel, horizon: int) -> tuple[int, int]:
+    """The last 3 horizons, up to the last cutoff with an observed target.
+
+    If known columns or events do not reach its horizon, they end at the last cutoff whose horizon they reach.
+    """
+    first, last = panel.last_cutoffs(3 * horizon - 1)
+    ends = [panel.span[1]] if panel.schema.known else []
+    ends += [int(panel.arrays["event_times"][-1])] if panel.schema.events else []
+    series = np.array([panel.last_observed_series])
+    times = panel.times_at(series, panel.last_step[series] - horizon, 2 * horizon + 1)[0]
+    for end in ends:
+        place = int(np.searchsorted(times, end, side="right")) - 1 - horizon
+        last = min(last, int(times[max(0, place)]))
+    return first, max(first, last)
+
+
+def check_cutoffs(panel: Panel, start: Any, end: Any, horizon: int) -> None:
+    """Raise what forecasting from these cutoffs would raise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SeriesLeftOutWarning)
+        plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, start, end)
+
+
+def warn_of_future(panel: Panel, horizon: int) -> None:
+    """Say what `predict` will need if known columns or events do not reach a horizon after the last observation."""
+    try:
+        check_cutoffs(panel, None, None, horizon)
+    except (KnownValuesError, EventTableError) as error:
+        of_events = isinstance(error, EventTableError)
+        names = ", ".join((panel.schema.events if of_events else panel.schema.known)[:4])
+        last = show_time(panel.last_observed_time(-horizon))
+        where = "by predict(events=…)" if of_events else "in rows without a target, or by predict(future=…)"
+        warn(
+            f"{names} of the coming {horizon} steps are not in the data; the fit goes on, but predict will need them "
+            f"up to {last}, {where}",
+            FutureMissingWarning,
+        )
+
+
+def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int) -> np.ndarray:
+    """(cutoffs, horizon): which targets have known columns; those of observed dates without a row have none."""
+    if not panel.schema.known or not len(series):
+        return np.ones((len(series), horizon), bool)
+    _, exists = panel.rows_at(series, cutoff + 1, horizon)
+    if exists.all():
+        return exists
+    return exists | (panel.times_at(series, cutoff + 1, horizon) > panel.last_observed_time())
+
+
+def _warn_of_gaps(panel: Panel, plan: CutoffPlan) -> None:
+    """Warn once of targets that are left out since they have no row, and so no known columns."""
+    if panel.__dict__.get("_warned_of_gaps") or not panel.schema.known:
+        return
+    widths = plan.last_fct - plan.first_fct + plan.config.horizon
+    longest, targets = int(widths.max()), set[tuple[int, int]]()
+    size = max(1, STEPS_AT_A_TIME // longest)
+    for part in (slice(start, start + size) for start in range(0, len(widths), size)):
+        series, first = plan.series[part], plan.first_fct[part]
+        is_left_out = ~_has_known(panel, series, first, longest) & (np.arange(longest) < widths[part][:, None])
+        row, step = np.nonzero(is_left_out)
+        targets |= set(zip(series[row].tolist(), (first[row] + 1 + step).tolist(), strict=True))
+    if targets:
+        panel.__dict__["_warned_of_gaps"] = True
+        series, step = np.array(min(targets))[:, None]
+        name, time = panel.ids[int(series[0])].as_py(), int(panel.times_at(series, step, 1)[0, 0])
+        warn(
+            f"{len(targets)} targets of {len({one for one, _ in targets})} series are left out: they have no row in "
+            f"the data, and so no {', '.join(panel.schema.known[:3])} (series {quoted(name)} at {show_time(time)} …)",
+            TargetsLeftOutWarning,
+        )
 
 
 def refit_parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tuple[Any, Any]]:
@@ -51,6 +135,7 @@ def plan_cutoffs(
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
     plan = CutoffPlan.between(panel, window, begin, end, max_unobserved_steps)
     panel.require_future(window.horizon, plan.last_fct, plan.series)
+    _warn_of_gaps(panel, plan)
     _warn_of_unforecast(panel, plan, window.horizon if max_unobserved_steps is None else max_unobserved_steps)
     return plan
 
@@ -70,7 +155,10 @@ def _warn_of_unforecast(panel: Panel, plan: CutoffPlan, max_unobserved_steps: in
 def rows_frame(
     panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
 ) -> pl.DataFrame:
-    """One row per series, cutoff and horizon, with the panel's names for id and time."""
+    """One row per series, cutoff and horizon, with the panel's names for id and time.
+
+    Observed dates without a row in the panel are left out if it has known columns, since theirs are missing.
+    """
     require_finite(panel, series, cutoff, values)
     horizon = values.shape[1]
     times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
@@ -80,9 +168,10 @@ def rows_frame(
         panel.schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
         "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),
     }
-    return pl.DataFrame(
-        columns | {quantile_column(level): values[..., i].reshape(-1) for i, level in enumerate(levels)}
-    )
+    columns |= {quantile_column(level): values[..., i].reshape(-1) for i, level in enumerate(levels)}
+    has_known = _has_known(panel, series, cutoff, horizon)
+    frame = pl.DataFrame(columns)
+    return frame if has_known.all() else frame.filter(pl.Series(has_known.reshape(-1)))
 
 
 def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:

@@ -77,10 +77,10 @@ class CalibratedModel:
     def _calibrator(self, stages: Stages) -> Calibrator | None:
         try:
             holdout = hold_out(stages.panel, stages.options)
-            return calibrator_of(stages.revisions(self.name, holdout, 1), holdout, stages.options)
         except TooFewRevisionsError as error:
             tell_not_calibrated(error)
             return None
+        return calibrator_of(stages.revisions(self.name, holdout, 1), holdout, stages.options)
 
     def load(self, folder: Path, options: TrainOptions) -> FittedCalibrated:
         files = ArtifactFolder(folder, REMEDY)

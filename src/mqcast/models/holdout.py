@@ -16,7 +16,7 @@ from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
-from mqcast.errors import KnownValuesError, MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -39,10 +39,7 @@ class Holdout:
         """The forecasts of a fitted model from these cutoffs; what it warns of is said when it forecasts in earnest."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MqcastWarning)
-            try:
-                return fitted.forecast(self.panel, self.first, self.last)
-            except KnownValuesError as error:
-                raise TooFewRevisionsError("no series has known values for all held-out dates", str(error)) from None
+            return fitted.forecast(self.panel, self.first, self.last)
 
 
 def history_length(panel: Panel) -> int:
@@ -68,31 +65,10 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_steps = int(np.clip(length // LARGEST_SHARE, horizon, most))
     begin = known.last_observed_time(num_steps)
     first, last = known.axis.dates(np.array([begin, known.last_observed_time(horizon)])).to_list()
-    series = _with_plans(known, known.last_observed_time(horizon), horizon)
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
-    if len(series) > num_series:
-        series = series[np.unique(np.linspace(0, len(series) - 1, num_series).astype(int))]
-    if len(series) < known.num_series:
-        known = some_series(known, series)
+    if known.num_series > num_series:
+        known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
     return Holdout(known, first, last, _actuals(known, begin), length - num_steps)
-
-
-def _with_plans(panel: Panel, cutoff: int, horizon: int) -> np.ndarray:
-    """The series whose known values have no gap in the horizon after the cutoff, if there are any; else all."""
-    series = np.arange(panel.num_series)
-    if not panel.schema.known:
-        return series
-    _, exists = panel.rows_at(series, panel.steps_until(cutoff) + 1, horizon)
-    return np.flatnonzero(exists.all(axis=1)) if exists.all(axis=1).any() else series
-
-
-def rehearsed_calibrator(fitted: FittedModel, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
-    """The calibrator of a model that was fitted before the held-out dates; None, with a warning, if there is none."""
-    try:
-        return calibrator_of(holdout.revisions(fitted), holdout, options)
-    except TooFewRevisionsError as error:
-        tell_not_calibrated(error)
-        return None
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:

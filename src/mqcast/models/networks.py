@@ -15,7 +15,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.launch import is_first
-from mqcast.models.holdout import hold_out, rehearsed_calibrator
+from mqcast.models.holdout import calibrator_of, hold_out
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
@@ -157,7 +157,8 @@ def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "
         require_free(folder)
     holdout = hold_out(panel, replace(options, until=config.split.train_until))
     rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
-    calibrator = rehearsed_calibrator(FittedNetwork(rehearsal, options.device), holdout, options)
+    rehearsed = FittedNetwork(rehearsal, options.device)
+    calibrator = calibrator_of(holdout.revisions(rehearsed), holdout, options)
     may_have_fewer = merged.origins.get("model.members", Origin.BUILT_IN) <= Origin.FITS_THE_DATA
     run = _train(panel, after_rehearsal(config, holdout, rehearsal, may_have_fewer), folder, options)
     if calibrator is not None and is_first():

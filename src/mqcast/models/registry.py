@@ -5,13 +5,10 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import narwhals as nw
-import polars as pl
-
-from mqcast.errors import ConfigError, quoted
+from mqcast.data.source import read_table
+from mqcast.errors import ConfigError, SchemaError, SourceError, quoted
 from mqcast.models.auto import Auto
 from mqcast.models.calibrated import CalibratedModel
 from mqcast.models.ensemble import MeanOf
@@ -90,15 +87,14 @@ def register(name: str) -> Callable[[Any], Any]:
 
 
 def register_frame(name: str, frame: Any) -> None:
-    """Register a table of forecasts as a model: id, cutoff, date, horizon and quantiles, or a Parquet file of it.
+    """Register a table of forecasts as a model: id, cutoff, date, horizon and quantiles, or a file of it.
 
     Forecasts are looked up by cutoff. One that the table does not have is an error.
     """
     try:
-        is_path = isinstance(frame, str | Path)
-        table = pl.read_parquet(frame) if is_path else pl.DataFrame(nw.from_native(frame, eager_only=True).to_arrow())
-    except (TypeError, OSError, pl.exceptions.PolarsError) as error:
-        text = f"{quoted(frame)} is no table of forecasts ({error}); give a frame or a Parquet file"
+        table = read_table(frame, "the forecasts")
+    except (SchemaError, SourceError) as error:
+        text = f"{quoted(frame)} is no table of forecasts ({error}); give a frame or a file"
         raise ConfigError(text) from None
     register(name)(GivenForecasts(name, table))
 

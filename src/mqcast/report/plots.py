@@ -1,8 +1,10 @@
 """The figures of a report one by one, for notebooks: `forecaster.plot.evolution("item", "2024-12-22")` …"""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
@@ -10,6 +12,7 @@ import polars as pl
 from mqcast.data.frequency import show_time
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
+from mqcast.levels import percentile, quantile_column
 from mqcast.report.accuracy import (
     by_decile_figure,
     by_horizon_figure,
@@ -22,6 +25,7 @@ from mqcast.report.evolution import evolution_figure, fan_figure, volatility_fig
 from mqcast.report.explained import attention_figure, encodings_figure, revision_figure
 from mqcast.report.figures import learning_curve
 from mqcast.report.sources import Sources, Trained
+from mqcast.report.style import colour, dash, plain
 from mqcast.report.summary import Findings, findings_of
 from mqcast.settings import nearest
 
@@ -29,10 +33,25 @@ SHOWN_HISTORY = 110
 
 
 class Plots:
-    """Plotly figures of forecasts and actuals. Dates are texts or dates; a model left out is the first."""
+    """Plotly figures of forecasts and actuals. Dates are texts or dates; a model left out is the first.
 
-    def __init__(self, sources: Sources):
-        self.sources = sources
+    past      what was forecast and came to pass, or a function that gives it when a figure needs it
+    coming    a function that gives the forecast of an item's coming steps; None: there is none
+    what_if   a function that gives the forecasts of changed plans, as `Forecaster.what_if`
+    """
+
+    def __init__(
+        self,
+        past: Sources | Callable[[], Sources],
+        coming: Callable[[Any], Sources] | None = None,
+        what_if: Callable[[Any], Any] | None = None,
+    ):
+        self._past, self._coming, self._what_if = past, coming, what_if
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What the figures of the past are made from."""
+        return self._past if isinstance(self._past, Sources) else self._past()
 
     @cached_property
     def findings(self) -> Findings:
@@ -65,10 +84,41 @@ class Plots:
     # -- of one item ---------------------------------------------------------------------------------------------------
 
     def fan(self, id: Any, cutoff: Any = None, model: str | None = None) -> go.Figure:
-        """History and quantiles from one cutoff (left out: the last), with promotions and holidays."""
-        part = self._item(id)
-        at = self._cutoff(part, cutoff)
-        forecasts, actuals = part.rows[self._model(model)].to_polars(), part.observed.to_polars()
+        """History and quantiles, with promotions and holidays: the coming steps, or what was forecast from a cutoff."""
+        if self._coming is not None and cutoff is None and model is None:
+            part = self._coming(id)
+            model = part.first_model
+        else:
+            part, model = self._item(id), self._model(model)
+        return self._fan(part, id, self._cutoff(part, cutoff), model)
+
+    def what_if(self, id: Any, future: Any) -> go.Figure:
+        """The fan of an item's coming steps, and the medians of changed plans: rows that change, or {name: rows}."""
+        if self._coming is None or self._what_if is None:
+            raise ConfigError("there is no forecaster to ask; call what_if of a Forecaster's plot")
+        part = self._coming(id)
+        table = pl.DataFrame(nw.from_native(self._what_if(future), eager_only=True).to_arrow())
+        of_item = table.filter(pl.col(table.columns[0]).cast(pl.String) == str(id)).sort("horizon")
+        if of_item.is_empty():
+            raise ConfigError(f"no row of item {str(id)!r} changes; give some")
+        figure = self._fan(part, id, self._cutoff(part, None), part.first_model)
+        level = min(part.levels, key=lambda one: abs(one - 0.5))
+        changes = [
+            name for name in of_item.columns if name.startswith(quantile_column(level)) and name.endswith("_change")
+        ]
+        for i, name in enumerate(changes, start=1):
+            scenario = name.removesuffix("_change").removeprefix(quantile_column(level)).removeprefix("_")
+            figure.add_scatter(
+                x=of_item[table.columns[2]].to_list(),
+                y=of_item[name.removesuffix("_change")].to_list(),
+                name=plain(f"{scenario or 'what if'}, {percentile(level)}"),
+                mode="lines",
+                line={"color": colour(i), "dash": dash(i), "width": 2.5},
+            )
+        return figure
+
+    def _fan(self, part: Sources, id: Any, at: Any, model: str) -> go.Figure:
+        forecasts, actuals = part.rows[model].to_polars(), part.observed.to_polars().drop_nulls()
         fan = forecasts.filter(cutoff=at).sort("ds").drop("unique_id", "cutoff", "horizon")
         before = actuals.filter(pl.col("ds") <= at).tail(SHOWN_HISTORY)
         history = pl.concat([before, actuals.filter(pl.col("ds").is_between(at, fan["ds"].max(), closed="right"))])

@@ -59,7 +59,8 @@ class Calendar:
         Of a flag that most rows have, such as `open`, the rows that lack it are the special ones: `without open`.
         """
         schema, rows = self.panel.schema, self.frames.rows
-        flags = [name for name in schema.numbers("known") if rows[name].is_in([0.0, 1.0]).all()]
+        numbers = [name for name in schema.numbers("known") if name in rows.columns]  # not what fill adds
+        flags = [name for name in numbers if rows[name].is_in([0.0, 1.0]).all()]
         usual = {name for name in flags if rows[name].mean() > 0.5}  # type: ignore[operator]
         shown = {name: f"{name} (flag)" if name in KEYS else name for name in flags}
         marked = [

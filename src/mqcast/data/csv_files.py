@@ -1,0 +1,206 @@
+"""CSV files as a source of rows: each column gets the one type that all its values have, and dates are parsed.
+
+The files are read twice: once for the types, once to write them as Parquet to a temporary folder, which is then read
+like any Parquet file. Memory holds one block of rows.
+"""
+
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from mqcast.data.parquet_files import ParquetSource, first_line, refuse_repeated
+from mqcast.errors import SourceError, quoted
+
+CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folder, which may have notes
+BLOCK_BYTES = 16 * 2**20
+DELIMITERS = ",;\t|"
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")  # but for text: only empty
+WHOLE = r"^[+-]?(?:0|[1-9]\d{0,17})$"  # 007 is a name
+NUMBER = r"(?i)^[+-]?(?:(?:0|[1-9]\d{0,17})(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?$|^[+-]?inf(?:inity)?$"
+DAY_FIRST, MONTH_FIRST = "%d/%m/%Y", "%m/%d/%Y"
+DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST)
+TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f")
+ZONED = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z")
+DATES = (*(day + time for time in TIMES for day in DAYS), *ZONED)
+TYPES = ("whole number", "number", "flag", *DATES)  # the first that fits all values; none: text
+
+
+class CsvSource(ParquetSource):
+    """CSV files with a header, separated by commas, semicolons, tabs or bars, perhaps compressed by gzip."""
+
+    def __init__(self, files: Sequence[Path], what: str):
+        import pyarrow.parquet as pq  # slow to import
+
+        self._csv = [_File.of(file) for file in files]
+        names = list(dict.fromkeys(name for file in self._csv for name in file.names))
+        self._columns = {name: _Column(name) for name in names}
+        self._rows: list[int] = []  # of each file
+        for file in self._csv:
+            self._rows.append(0)
+            for block in file.blocks():
+                for name in file.names:
+                    self._columns[name].see(block[name], file, self._rows[-1])
+                self._rows[-1] += block.height
+        folder = tempfile.mkdtemp(prefix="mqcast-csv-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        path, writer = Path(folder) / "rows.parquet", None
+        for file in self._csv:
+            for block in file.blocks():
+                texts = {name: block[name] if name in block.columns else _nothing(block.height) for name in names}
+                arrays = {name: self._columns[name].typed(text, file.decimal_comma) for name, text in texts.items()}
+                table = pa.table(arrays)
+                writer = writer or pq.ParquetWriter(path, table.schema)
+                writer.write_table(table)
+        if writer is None:
+            pq.write_table(pa.table({name: pa.array([], pa.string()) for name in names}), path)
+        else:
+            writer.close()
+        super().__init__([path], what)
+
+    def place(self, row: int) -> str:
+        for file, num_rows in zip(self._csv, self._rows, strict=True):
+            if row < num_rows:
+                return file.place(row)
+            row -= num_rows
+        raise IndexError(row)
+
+    def oddity(self, name: str) -> str:
+        return self._columns[name].why_text
+
+    def is_mixed(self, name: str) -> bool:
+        return self._columns[name].is_mixed
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    names: list[str]
+    delimiter: str
+
+    @classmethod
+    def of(cls, path: Path) -> "_File":
+        try:
+            with pa.input_stream(str(path)) as stream:
+                start = stream.read(2**16).decode("utf-8-sig", errors="ignore")
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{path} cannot be read ({first_line(error)})", "write it again") from None
+        unquoted = re.sub(r'"[^"]*"', "", start.partition("\n")[0])
+        file = cls(path, [], max(DELIMITERS, key=unquoted.count))
+        with file._reader() as reader:
+            names = reader.schema.names
+        refuse_repeated(names, str(path))
+        return cls(path, names, file.delimiter)
+
+    @property
+    def decimal_comma(self) -> bool:
+        return self.delimiter != ","
+
+    def place(self, row: int) -> str:
+        return f"{self.path}, row {row + 2}"  # the header is row 1, as in a spreadsheet
+
+    def _reader(self) -> Any:
+        import pyarrow.csv as pacsv  # slow to import
+
+        text: dict[str, pa.DataType] = dict.fromkeys(self.names, pa.string())
+        try:
+            return pacsv.open_csv(
+                pa.input_stream(str(self.path)),
+                pacsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+                pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                pacsv.ConvertOptions(column_types=text, strings_can_be_null=False),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from None
+
+    def blocks(self) -> Iterator[pl.DataFrame]:
+        """The rows as text, some at a time."""
+        with self._reader() as reader:
+            try:
+                for batch in reader:
+                    frame = pl.DataFrame({name: pl.Series(batch.column(name)) for name in self.names})
+                    if frame.height:
+                        yield frame
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        reason = first_line(error).removeprefix("CSV parse error: ").replace("Row #", "row ")
+        remedy = "save it as UTF-8" if "UTF8" in reason else "write it again, with as many values in each row as names"
+        return SourceError(f"{self.path} is not a readable CSV file ({reason})", remedy)
+
+
+@dataclass
+class _Column:
+    """The types that all values so far can have; `why_text` tells what made a column text."""
+
+    name: str
+    types: list[str] = field(default_factory=lambda: list(TYPES))
+    why_text: str = ""
+    is_mixed: bool = False  # text, though the first values are not
+
+    def see(self, texts: pl.Series, file: _File, before: int) -> None:
+        """Look at more values, the first of which is in row `before` of the file."""
+        if not self.types:
+            return
+        text = texts.str.strip_chars()
+        there = (~text.is_in(MISSING)).arg_true()
+        if there.is_empty():
+            return
+        values = text.gather(there)
+        now = [kind for kind in self.types if _fits(values.head(1), kind, file.decimal_comma).all()]
+        fits = {kind: _fits(values, kind, file.decimal_comma) for kind in now}
+        left = [kind for kind in now if fits[kind].all()]
+        if not left:
+            self.is_mixed = bool(now) or len(self.types) < len(TYPES)
+            row = max((int((~fits[kind]).arg_max() or 0) for kind in now), default=0)  # where the last type fails
+            self.why_text = f"{file.place(before + int(there[row]))}: {quoted(values[row])}"
+        self.types = left
+        if left and self.kind is None:
+            self.why_text = f"{file.place(before + int(there[0]))}: in {quoted(values[0])}, which is the day?"
+
+    @property
+    def kind(self) -> str | None:
+        """The type; None: text, as are dates of which no value shows whether the day or the month is first."""
+        if not self.types or (self.types[0] in DATES and {DAY_FIRST, MONTH_FIRST} <= {kind[:8] for kind in self.types}):
+            return None
+        return self.types[0]
+
+    def typed(self, texts: pl.Series, decimal_comma: bool) -> pa.Array:
+        """Values of the column's type."""
+        kind, text = self.kind, texts.str.strip_chars()
+        if kind is None:
+            return texts.set(texts == "", None).to_arrow().cast(pa.string())
+        text = text.set(text.is_in(MISSING), None)
+        if kind == "whole number":
+            return text.cast(pl.Int64).to_arrow()
+        if kind == "number":
+            return (text.str.replace(",", ".", literal=True) if decimal_comma else text).cast(pl.Float64).to_arrow()
+        if kind == "flag":
+            return (text.str.to_lowercase() == "true").to_arrow()
+        dates = text.str.to_datetime(kind, time_unit="us")
+        return (dates.dt.date() if kind in DAYS else dates).to_arrow()
+
+
+def _fits(values: pl.Series, kind: str, decimal_comma: bool) -> pl.Series:
+    """Which values have a type."""
+    if kind == "whole number":
+        return values.str.contains(WHOLE)
+    if kind == "number":
+        return (values.str.replace(",", ".", literal=True) if decimal_comma else values).str.contains(NUMBER)
+    if kind == "flag":
+        return values.str.to_lowercase().is_in(["true", "false"])
+    dates = values.str.to_datetime(kind, time_unit="us", strict=False)
+    return (dates.dt.year() >= 1000).fill_null(False)
+
+
+def _nothing(height: int) -> pl.Series:
+    return pl.repeat("", height, eager=True)

@@ -1,0 +1,50 @@
+"""Series that end at different dates: who lags behind, and forecasts of each from its own end."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mqcast.data.export import some_series
+from mqcast.data.frequency import show_time
+from mqcast.data.panel import Panel
+from mqcast.errors import ConfigError, LaggingSeriesWarning, quoted, warn
+
+
+def ids_of(ids: Any) -> list[Any]:
+    """One id or several, as a list."""
+    names: list[Any] = [ids] if isinstance(ids, str) or not isinstance(ids, Iterable) else list(ids)
+    if not names:
+        raise ConfigError("ids is empty; give the id of a series, or several")
+    return names
+
+
+def only(panel: Panel, ids: Any) -> Panel:
+    """The panel of some series."""
+    return some_series(panel, np.unique([panel.index_of(name) for name in ids_of(ids)]))
+
+
+def by_end(panel: Panel) -> Iterator[tuple[Any, Panel]]:
+    """The series that were last observed at the same date, and that date; new items: the date of the latest."""
+    ends = _ends(panel)
+    for end in np.unique(ends):
+        yield panel.axis.dates(np.array([end])).to_list()[0], some_series(panel, np.flatnonzero(ends == end))
+
+
+def warn_of_lag(panel: Panel, forecast: Iterable[str]) -> None:
+    """Say how many of the series that were forecast from the latest observation of all were last observed before it."""
+    ends, series = _ends(panel), np.array([panel.index_of(name) for name in forecast], int)
+    behind, latest = series[ends[series] < ends.max()], show_time(int(ends.max()))
+    if behind.size:
+        first = f"{quoted(panel.ids[int(behind[0])].as_py())} at {show_time(int(ends[behind[0]]))}"
+        warn(
+            f"{behind.size} of {series.size} series were last observed before {latest}, the cutoff of all (series "
+            f"{first} …); predict(cutoff='each') forecasts each from its own end",
+            LaggingSeriesWarning,
+        )
+
+
+def _ends(panel: Panel) -> np.ndarray:
+    """The time of the last observation of each series."""
+    times = panel.times_at(np.arange(panel.num_series), panel.last_observed, 1)[:, 0]
+    return np.where(panel.last_observed < panel.first_step, panel.last_observed_time(), times)
