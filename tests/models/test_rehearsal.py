@@ -105,7 +105,10 @@ def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("pairs", "num_before", "steps"),
     [
-        (((100, 0.9), (200, 0.8), (400, 0.81)), 99, 400),  # no shorter training is clearly better
+        (((100, 0.9), (200, 0.8), (400, 0.79)), 99, 400),  # it was still learning
+        (((100, 0.9), (200, 0.8), (300, 0.79)), 99, 400),  # even as the clock cut it off
+        (((100, 0.9), (150, 0.79)), 99, 300),  # but at most for twice as long
+        (((100, 0.9), (200, 0.8), (400, 0.81)), 99, 282),  # half as long is not clearly better
         (((100, 0.9), (200, 0.7), (400, 0.81)), 99, 200),
         (((100, 0.9), (200, 0.7), (400, 0.81)), 20, 282),  # the rehearsal had no year to learn from
         (((10, 0.5), (200, 0.7), (400, 0.81)), 99, 80),  # never less than a fifth
@@ -132,9 +135,10 @@ def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
     [
         (((100, 0.9), (400, 0.8)), True, 400, 5),  # 60 s for 400 steps, and 540 s are left
         (((100, 0.9), (200, 0.8)), True, 400, 4),
-        (((25, 0.9), (50, 0.8)), True, 400, 1),  # the rehearsal was cut off by the clock while it was still learning
-        (((25, 0.9), (50, 0.8)), False, 400, 5),
-        (((25, 0.7), (100, 0.8)), True, 80, 5),
+        (((100, 0.9), (150, 0.8)), True, 300, 4),
+        (((40, 0.9), (50, 0.8)), True, 100, 4),
+        (((100, 0.9), (200, 0.8)), False, 400, 5),
+        (((40, 0.7), (100, 0.8)), True, 40, 5),
     ],
 )
 def test_where_time_is_short_fewer_members_are_trained_for_all_steps(

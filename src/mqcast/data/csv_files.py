@@ -5,9 +5,6 @@ like any Parquet file. Memory holds one block of rows.
 """
 
 import re
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from mqcast import process
 from mqcast.data.parquet_files import ParquetSource, first_line, refuse_repeated
 from mqcast.errors import SourceError, quoted
 
@@ -50,9 +48,9 @@ class CsvSource(ParquetSource):
                 for name in file.names:
                     self._columns[name].see(block[name], file, self._rows[-1])
                 self._rows[-1] += block.height
-        folder = tempfile.mkdtemp(prefix="mqcast-csv-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        path, writer = Path(folder) / "rows.parquet", None
+        folder = process.new_temporary_folder()
+        process.keep_as_long_as(self, folder)
+        path, writer = folder / "rows.parquet", None
         for file in self._csv:
             for block in file.blocks():
                 texts = {name: block[name] if name in block.columns else _nothing(block.height) for name in names}

@@ -13,7 +13,7 @@ from mqcast.errors import ConfigError
 from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
-LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 60
+LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 30
 SAFE_STEPS = 200  # if there is too little history for a rehearsal, which would show that more are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 SPREAD_LASTS = 6  # times as long as the level: a spread needs more steps to be known

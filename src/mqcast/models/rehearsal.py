@@ -1,9 +1,9 @@
 """A rehearsal of training on all but the last dates: how long to train, and how far to trust the quantiles.
 
 A network is trained up to the held-out dates and validated on them as it goes. The network is then trained on all
-dates, for `max_steps` or, if fewer steps were clearly better, for as many; if the rehearsal had less than a year to
-learn from and the network has more, for a number in between. How the rehearsed forecasts missed calibrates its
-quantiles.
+dates: for as many steps as were best, if they were clearly better than more; for a number in between, if they were not
+clearly better, or if the rehearsal had less than a year to learn from; and for `max_steps`, if it was still learning at
+its end. How the rehearsed forecasts missed calibrates its quantiles.
 """
 
 import math
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 SHARE = 0.25  # of max_minutes: one member, before three
 VALIDATIONS = 20
+STILL_LEARNING = 0.8  # of all steps: if the best ones are later, more may be better
+MOST_BEYOND = 2.0  # times as long as a rehearsal that was cut off by the clock
 CLEARLY = 0.97  # a shorter training is better if its loss is below this share of the last one
-SHORTEST = 0.2  # of max_steps
+SHORTEST = 0.2  # of the rehearsal's steps
 MOST_WINDOWS = 512  # that a validation looks at
 AVERAGE = 0.97  # decay of the weights' average: as if the learning rate had fallen already
 
@@ -48,11 +50,14 @@ def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run", may_h
 
     lines = [line for line in read_metrics(rehearsal.metrics) if line["record"] == "epoch"]
     best, last, minutes = min(lines, key=lambda line: line["valid_loss"]), lines[-1], config.train.max_minutes
-    most = config.train.max_steps or last["step"]
-    steps = best["step"] if best["valid_loss"] < CLEARLY * last["valid_loss"] else most
+    if best["step"] >= STILL_LEARNING * last["step"]:
+        steps = min(config.train.max_steps or last["step"], int(MOST_BEYOND * last["step"]))
+    else:
+        is_clear = best["valid_loss"] < CLEARLY * last["valid_loss"]
+        steps = best["step"] if is_clear else int(math.sqrt(best["step"] * last["step"]))
     if holdout.num_before < max(config.scaling.echoes, default=0) + config.window.horizon:
-        steps = int(math.sqrt(steps * most))
-    steps, members = max(steps, int(SHORTEST * most)), config.model.members
+        steps = max(steps, int(math.sqrt(steps * last["step"])))
+    steps, members = max(steps, int(SHORTEST * last["step"])), config.model.members
     if minutes is not None:
         minutes = max(minutes - last["seconds"] / 60, 0.01 * minutes)
         num_affordable = int(60 * minutes / (steps * last["seconds"] / last["step"]))
