@@ -92,7 +92,7 @@ def battery(
             "mode": mode,
             "windows": QUICK_WINDOWS if quick and not judged else None,
             "data": None if data is None else str(data.resolve()),
-            "command": shlex.join(["python", "-m", "lab", *sys.argv[1:]]),
+            "command": command_line(sys.argv[1:]),
         }
         said = {
             "minutes": minutes if minutes is not None or not quick else QUICK_MINUTES,
@@ -117,6 +117,11 @@ def battery(
         raise MqcastError(
             f"{len(failed)} of the jobs failed; the first, {failed[0]}: see its log.txt; then run them again"
         )
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """The command, for records: of paths, which differ from machine to machine, only the names."""
+    return shlex.join(["python", "-m", "lab", *(Path(one).name if "/" in one else one for one in arguments)])
 
 
 def run_all(jobs: Sequence["Job"], out: Path, processes: int, quiet: bool = False) -> list[str]:

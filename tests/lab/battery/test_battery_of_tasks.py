@@ -15,6 +15,7 @@ from lab.__main__ import app
 from lab.battery.job import RECORD, Job, Judge, run
 from lab.battery.table import Results, geometric_mean, markdown
 from lab.battery.tasks import TASKS, BatteryTask, plain, task_of
+from lab.commands.battery import command_line
 from lab.datasets import Dataset
 from lab.datasets.fev import SOURCE
 from lab.experiments.records import Record
@@ -260,3 +261,8 @@ def test_what_fails_is_told_with_its_folder_and_the_rest_is_shown(data, tmp_path
     assert f"| {TASK} | seasonal-naive" in ran.output
     two = ["battery", "--out", str(tmp_path), "--system", "mqt", "--system", "mqcnn", "--label", "both"]
     assert "for the results of one --system" in str(CliRunner().invoke(app, two).exception)
+
+
+def test_records_tell_the_command_without_the_folders_of_a_machine():
+    told = command_line(["battery", "--data", "/home/me/data", "--out", "../runs/mine", "--set", "train.max_steps=5"])
+    assert told == "python -m lab battery --data data --out mine --set train.max_steps=5"
