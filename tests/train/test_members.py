@@ -180,7 +180,7 @@ def test_the_forecaster_takes_their_number_and_keeps_it(tmp_path):
     assert then.config_.model.members == 2, "it keeps the network that it starts from"
 
 
-def test_the_recipe_has_three_and_a_file_may_say_more(tmp_path):
+def test_small_data_have_five_and_a_file_may_say_another_number(tmp_path):
     world, file = sample_world(), tmp_path / "run.toml"
     file.write_text("[model]\nmembers = 4\n")
 
@@ -188,4 +188,4 @@ def test_the_recipe_has_three_and_a_file_may_say_more(tmp_path):
         made = Forecaster(horizon=HORIZON, schema=world.schema, **arguments)
         return models.get("mqt").settings(sample_panel(), made._options()).config.model.members
 
-    assert (number(), number(config=file), number(config=file, members=2)) == (3, 4, 2)
+    assert (number(), number(config=file), number(config=file, members=2)) == (5, 4, 2)

@@ -1,0 +1,39 @@
+"""Settings that follow from the size of the data."""
+
+import polars as pl
+import pytest
+
+from mqcast import Panel, Schema
+from mqcast.models import recipe
+from mqcast.models.recipe import SAFE_STEPS, settings_for
+from mqcast.simulate import lognormal_world
+
+HORIZON = 4
+
+
+def settings(num_weeks: int):
+    world = lognormal_world(num_items=10, num_weeks=num_weeks, horizon=HORIZON)
+    rows = world.frame.drop_nulls("y").select("unique_id", "ds", pl.col("y"))
+    return settings_for(Panel.from_frame(rows, Schema()), "mqt", HORIZON, (0.5, 0.9)).config
+
+
+def test_large_data_have_wider_networks_and_fewer_of_them(monkeypatch: pytest.MonkeyPatch):
+    small = settings(num_weeks=60).model
+    for name in ("HIDDEN_DIM", "MEMBERS", "DROPOUT"):
+        monkeypatch.setattr(recipe, name, (500, *getattr(recipe, name)[1:]))  # 10 items × 59 weeks are more
+    large = settings(num_weeks=60).model
+    assert (small.hidden_dim, small.members, small.dropout) == (32, 5, 0.15)
+    assert (large.hidden_dim, large.members, large.dropout) == (64, 3, 0.1)
+
+
+def test_a_history_that_is_too_short_for_a_rehearsal_is_trained_on_for_few_steps():
+    short, long = settings(num_weeks=2 * HORIZON + 2).train, settings(num_weeks=2 * HORIZON + 3).train
+    assert (short.refit, short.max_steps) == (False, SAFE_STEPS)
+    assert long.refit
+    assert long.max_steps is not None
+    assert long.max_steps > SAFE_STEPS
+
+
+def test_the_spread_is_remembered_longer_than_the_level():
+    scaling = settings(num_weeks=60).scaling
+    assert scaling.spread_half_life == 6 * scaling.half_life
