@@ -20,6 +20,8 @@ from mqcast.errors import (
     MemberLeftOutWarning,
     NotCalibratedWarning,
 )
+from mqcast.models import auto
+from mqcast.models.blend import fit_blend
 from mqcast.models.holdout import hold_out
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.registry import AUTO_MEMBERS
@@ -177,6 +179,19 @@ def test_a_member_far_behind_the_best_is_left_out(monkeypatch):
     assert "times that of the best" in board.filter(pl.col("member") == "absurd")["note"][0]
 
 
+def test_seasonal_naive_takes_part_only_if_it_is_nearly_as_good_as_the_best():
+    assert "seasonal-naive" not in fitted("auto(recent, seasonal-naive)").fitted_.blend.members
+    assert fitted("auto(absurd, seasonal-naive)").fitted_.blend.members == ("seasonal-naive",)
+
+
+@pytest.mark.parametrize(("num_weeks", "counts_as_one"), [(60, True), (80, False)])
+def test_held_out_dates_after_less_than_a_year_count_as_one(num_weeks: int, counts_as_one: bool, monkeypatch):
+    seen: list[float] = []
+    monkeypatch.setattr(auto, "fit_blend", lambda found: (seen.append(found.num_dates), fit_blend(found))[1])
+    new().fit(rows().group_by("unique_id", maintain_order=True).head(num_weeks))
+    assert (seen == [1.0]) == counts_as_one
+
+
 def test_a_member_that_fails_is_left_out_with_a_warning_unless_all_do():
     with pytest.warns(MemberLeftOutWarning, match="without failing, which failed on the held-out dates: no luck"):
         made = fitted("auto(recent, failing)")
@@ -294,7 +309,7 @@ def test_messages_say_which_member_is_at_which_stage():
     panel, options = Panel.from_frame(rows()), TrainOptions(horizon=HORIZON, quantiles=LEVELS)
     model = models.get("auto(recent, seasonal-naive)")
     model.fit(panel, TrainOptions(**vars(options) | {"listeners": (lambda record: said.append(record.text),)}))
-    assert [text.split(":")[0] for text in said] == ["recent", "seasonal-naive"] * 2
+    assert [text.split(":")[0] for text in said] == ["recent", "seasonal-naive", "recent"]  # the second is left out
     assert "to be judged" in said[0]
     assert "all dates" in said[-1]
 
@@ -330,7 +345,7 @@ class Killed(KeyboardInterrupt):
     """As if the process was gone."""
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(12))
 def test_a_fit_that_was_killed_goes_on_where_it_was(number, tmp_path: Path, monkeypatch):
     """Killed before or after the n-th stage was noted: no finished stage is repeated, and the result is the same."""
     whole = fitted(folder=tmp_path / "whole")

@@ -46,7 +46,6 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
     rehearsal = Run.open(tmp_path / "run" / "rehearsal")
     assert rehearsal.config.split.train_until is not None
     assert 4 <= found.config.train.max_steps <= 20
-    assert found.found == {"max_steps": found.config.train.max_steps, "members": 1}
     assert found.config.split.train_until is None
     again = get("mqcnn").fit(panel(), options(folder=tmp_path / "run", resume=True))
     assert again.forecast(panel()).equals(found.forecast(panel()))
@@ -55,7 +54,7 @@ def test_a_run_is_trained_after_a_rehearsal_and_can_be_resumed(tmp_path: Path):
 def test_without_a_rehearsal_a_run_has_the_steps_that_were_said(tmp_path: Path):
     found = get("mqcnn").fit(panel(), options(layers=user_layers({**SMALL, "train": {"max_steps": 5}})))
     assert found.config.train.max_steps == 5
-    assert found.found == {}
+    assert not found.config.train.refit
     assert found.run.calibrator is None
 
 
@@ -86,13 +85,6 @@ def test_published_quantiles_are_moved_by_the_calibrator_everywhere(tmp_path: Pa
     forecaster = Forecaster.of_run(tmp_path / "run", panel())
     forecaster.save(tmp_path / "saved")
     assert Forecaster.load(tmp_path / "saved").predict()["q0.9"].to_list() == after["q0.9"].to_list()
-
-
-def test_what_was_found_before_the_held_out_dates_is_used_on_all_dates(tmp_path: Path):
-    found = get("auto(mqcnn, seasonal-naive)").fit(panel(), options(folder=tmp_path / "auto", max_minutes=5.0))
-    judged = json.loads((tmp_path / "auto" / "progress" / "validation-1.json").read_text())["found"]
-    config = found.members["mqcnn"].config
-    assert judged == {"max_steps": config.train.max_steps, "members": config.model.members}
 
 
 def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:

@@ -34,6 +34,7 @@ from mqcast.models.ensemble import files_of
 from mqcast.models.holdout import Holdout, calibrator_of, hold_out
 from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
+from mqcast.models.recipe import year_of
 from mqcast.models.seasonal_naive import SeasonalNaive
 from mqcast.models.stages import (
     REMEDY,
@@ -47,10 +48,8 @@ from mqcast.models.stages import (
 
 BLEND = "blend.json"
 BASELINE, YARDSTICK, PUBLISHED = "seasonal-naive", "(yardstick)", "(calibrated blend)"
-FAR_BEHIND_NAIVE, FAR_BEHIND_BEST = (
-    1.3,
-    1.5,
-)  # times the loss of seasonal naive or of the best: such members are left out
+FAR_BEHIND_NAIVE, FAR_BEHIND_BEST = 1.3, 1.5  # times the loss of seasonal naive or of the best: members are left out
+NAIVE_BEHIND_BEST = 1.1  # seasonal naive itself has to be nearly as good as the best
 LEAST_SHARE = 0.5  # of the rows that seasonal naive forecasts
 Found = TypeVar("Found")
 
@@ -183,6 +182,8 @@ class _Fit:
         names = Names.of(schema)
         tables = {name: forecast_table(frame, names) for name, frame in ({YARDSTICK: naive} | frames).items()}
         found = judged(tables, holdout.actuals, options.quantiles, schema=schema)
+        if holdout.num_before < year_of(stages.panel.axis.frequency) + options.horizon:
+            found = replace(found, num_dates=1.0)  # what members make of the same weeks last year is not seen
         losses = _relative(found)
         blend = fit_blend(found.only(self._good_enough(losses)))
         blended = blend.apply(frames)
@@ -199,7 +200,7 @@ class _Fit:
         for name, mean in means.items():
             if mean > FAR_BEHIND_NAIVE and mean > best:
                 self.left_out[name] = f"its loss is {mean:.2f} times that of seasonal naive"
-            elif mean > FAR_BEHIND_BEST * best:
+            elif mean > (NAIVE_BEHIND_BEST if name == BASELINE else FAR_BEHIND_BEST) * best:
                 self.left_out[name] = f"its loss is {mean / best:.2f} times that of the best"
         return [name for name in means if name not in self.left_out]
 

@@ -42,12 +42,6 @@ class FittedNetwork:
         return self.run.config
 
     @property
-    def found(self) -> dict[str, int | None]:
-        """The arguments that a rehearsal found best: how many steps and members; none if there was no rehearsal."""
-        config = self.config
-        return {"max_steps": config.train.max_steps, "members": config.model.members} if config.train.refit else {}
-
-    @property
     def context(self) -> int:
         from mqcast.forecast.predict import context_of
 

@@ -54,7 +54,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     if horizon >= (longest := int(np.diff(panel.offsets).max())):
         raise ConfigError(f"horizon is {horizon}, but no series has more than {longest} rows; forecast fewer steps")
     lookback, num_fcts = _reach(panel, horizon, length)
-    season, year = season_of(panel.axis.frequency), _year(panel.axis.frequency)
+    season, year = season_of(panel.axis.frequency), year_of(panel.axis.frequency)
     slow, half_life = min(year, 8 * season) if season < year else year, _half_life(panel.axis.frequency)
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
@@ -105,7 +105,7 @@ def _position_dilations(horizon: int, length: int) -> tuple[int, ...] | None:
     return None if horizon - 1 <= reach else _doubling(reach)
 
 
-def _year(frequency: Frequency) -> int:
+def year_of(frequency: Frequency) -> int:
     """Steps after which demand is alike again: those of a year, or of a week if steps are shorter than a day."""
     if frequency.sub_daily:
         return 7 * season_of(frequency)

@@ -92,20 +92,18 @@ class Stages:
         options = self._options(name, self._share(VALIDATION_SHARE, num_left), self.folder / PROGRESS / key)
         began, buffer = time.monotonic(), io.BytesIO()
         fitted = self.members[name].fit(self.panel, replace(options, until=holdout.first))
-        frame, best = holdout.revisions(fitted), fitted.found if isinstance(fitted, FittedNetwork) else {}
+        frame = holdout.revisions(fitted)
         frame.write_parquet(buffer)
         self.minutes[name] = (time.monotonic() - began) / 60
         write_file(self.folder / PROGRESS / file, buffer.getvalue(), make_parents=True)
-        facts = {"minutes": self.minutes[name], "found": best, "file": entry_of(buffer.getvalue())}
+        facts = {"minutes": self.minutes[name], "file": entry_of(buffer.getvalue())}
         self.write(f"{key}.json", facts)
         return frame
 
     def final(self, name: str, num_left: int) -> FittedModel:
-        """A member that was fitted on all dates; networks train as was best before the held-out ones."""
+        """A member that was fitted on all dates, as it would be alone."""
         record, folder = f"final-{self._number(name) + 1}.json", self.folder / folder_of(self._number(name))
         options = self._options(name, self._share(1.0, num_left), folder)
-        judged = self.read(f"validation-{self._number(name) + 1}.json") or {}
-        options = replace(options, **judged.get("found", {}))
         if (facts := self.read(record)) is not None:
             self.minutes[name] = facts["minutes"]
             return load_member(name, self.members, folder, options)
