@@ -21,7 +21,20 @@ SORT_MEMORY = "512MB"
 PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 
 
-class ParquetSource:
+class TypedRows:
+    """Rows whose columns had types when they were read; those of CSV files are found."""
+
+    def place(self, row: int) -> str:
+        return f"row {row}"
+
+    def oddity(self, name: str) -> str:
+        return ""
+
+    def is_mixed(self, name: str) -> bool:
+        return False
+
+
+class ParquetSource(TypedRows):
     """Parquet files, streamed; if they are not sorted, DuckDB sorts them on disk."""
 
     def __init__(self, files: Sequence[Path], what: str):
@@ -58,15 +71,6 @@ class ParquetSource:
             if name in self._categorical and not pa.types.is_dictionary(plain)
             else plain
         )
-
-    def place(self, row: int) -> str:
-        return f"row {row}"
-
-    def oddity(self, name: str) -> str:
-        return ""
-
-    def is_mixed(self, name: str) -> bool:
-        return False
 
     def column(self, name: str) -> pa.Array:
         column = pa.Table.from_batches(list(self.batches([name]))).unify_dictionaries().column(0)

@@ -13,7 +13,15 @@ from narwhals.typing import IntoFrame
 
 from mqcast import process
 from mqcast.data.csv_files import CSV_ENDINGS, TEXT_ENDINGS, CsvSource
-from mqcast.data.parquet_files import PARQUET_ENDINGS, ParquetSource, batch_rows, files_at, first_line, refuse_repeated
+from mqcast.data.parquet_files import (
+    PARQUET_ENDINGS,
+    ParquetSource,
+    TypedRows,
+    batch_rows,
+    files_at,
+    first_line,
+    refuse_repeated,
+)
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
 
@@ -112,7 +120,7 @@ def _open_files(paths: Sequence[str | Path], what: str) -> Source:
     return ParquetSource(files, what)
 
 
-class MemorySource:
+class MemorySource(TypedRows):
     """A frame in memory; each column is converted to Arrow when it is first used."""
 
     def __init__(self, frame: nw.DataFrame[Any], what: str):
@@ -139,15 +147,6 @@ class MemorySource:
         for start in range(0, self.num_rows, size):
             rows = pa.array(order[start : start + size])
             yield pa.RecordBatch.from_arrays([self.column(name).take(rows) for name in names], list(names))
-
-    def place(self, row: int) -> str:
-        return f"row {row}"
-
-    def oddity(self, name: str) -> str:
-        return ""
-
-    def is_mixed(self, name: str) -> bool:
-        return False
 
     def column(self, name: str) -> pa.Array:
         if name not in self._columns:
