@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import threading
+import warnings
 
 import numpy as np
 import polars as pl
@@ -82,6 +83,26 @@ def row_at(panel: Panel, series: int, step: int) -> int | None:
         if panel.place_of(row)[1] == step:
             return row
     return None
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("num_missing", [0, 1])
+def test_a_lack_of_events_is_told_if_and_only_if_a_scored_creation_time_reads_them(aligned, num_missing):
+    frame, static, events = frames()
+    config = CONFIG.replace(aligned=aligned)
+    plan = WindowPlan(build(), config)
+    last_read = (
+        max(int(windows.last_fct.max()) for windows in (plan.batch(0, step) for step in range(plan.num_batches(0))))
+        + HORIZON
+        + CONFIG.reach
+    )
+    panel = build()
+    last_day = panel.axis.dates(panel.times_at(np.array([0]), np.array([last_read - num_missing]), 1)[0])[0]
+    panel = Panel.from_frame(frame, SCHEMA, static, events.filter(pl.col("ds") <= last_day))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", EventReachWarning)
+        batches(panel, config)
+    assert len(told) == bool(num_missing)
 
 
 @pytest.mark.parametrize("aligned", [True, False])

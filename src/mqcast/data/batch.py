@@ -188,8 +188,7 @@ class Assembler:
         echoes = [
             self._echo(windows, start - echo, earlier.between(back - echo, back - echo + span)) for echo in self.echoes
         ]
-        num_seen = int((windows.last_fct - start).max(initial=0)) + 1 + config.horizon + 2 * config.reach
-        global_number, global_category = self._global(windows.series, start, span, num_seen)
+        global_number, global_category = self._global(windows.series, start, span, windows.last_fct)
         return Batch(
             values=_float(np.where(observed, y, 0)),
             observed=torch.from_numpy(observed),
@@ -241,17 +240,20 @@ class Assembler:
         codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])
         return _int(np.where(exists, codes, UNKNOWN))
 
-    def _global(self, series: np.ndarray, start: np.ndarray, span: int, num_seen: int) -> tuple[np.ndarray, np.ndarray]:
+    def _global(
+        self, series: np.ndarray, start: np.ndarray, span: int, last_fct: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Holidays, events and calendar, with R steps beyond both ends; stored once if all windows share their dates.
 
-        Scored creation times use only the first `num_seen` steps.
+        Creation times up to `last_fct` are scored.
         """
         panel, calendar, reach = self.panel, self.calendar, self.config.reach
         if panel.schema.time_grid == "calendar" and (start == start[:1]).all():
-            series, start = series[:1], start[:1]
+            series, start, last_fct = series[:1], start[:1], last_fct.max(keepdims=True, initial=0)[: len(start)]
         times = panel.times_at(series, start - reach, span + 2 * reach)
         if times.size:  # the share of a rank may be empty in a small batch
-            panel.warn_of_event_reach(int(times[:, :num_seen].max()))
+            last_seen = last_fct - start + self.config.horizon + 2 * reach
+            panel.warn_of_event_reach(int(np.take_along_axis(times, last_seen[:, None], axis=1).max()))
         number, category = panel.events_at(times)
         flags, waves, codes = (of(times) for of in (calendar.flags, calendar.waves, calendar.categories))
         number, category = self.number.forward("event", number), self.category.forward("event", category)

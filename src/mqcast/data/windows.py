@@ -1,8 +1,8 @@
 """Creation times, spans of them, and the pure function (seed, epoch, step) → windows.
 
-A window has `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. The
-windows of one batch share their dates. The windows of an epoch are on a grid of creation times that is shifted in each
-epoch, so that every (series, creation time) pair is a training trajectory exactly once per epoch.
+A window has `history` steps of context and then `num_fcts` creation times (FCTs), each with its whole horizon. With
+`aligned`, the windows of one batch share their dates. The windows of an epoch are on a grid of creation times that is
+shifted in each epoch, so that every (series, creation time) pair is a training trajectory exactly once per epoch.
 """
 
 import datetime as dt

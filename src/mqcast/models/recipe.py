@@ -64,7 +64,7 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
-        "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch},
+        "window": {"history": lookback, "num_fcts": num_fcts, "batch_size": batch, "aligned": False},
         "scaling": _scaling(panel)
         | {
             "half_life": half_life,

@@ -4,7 +4,7 @@ from typing import Any
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
-        "window": {"batch_size": 256},
+        "window": {"batch_size": 256, "aligned": True},
         "scaling": {
             "by": "series",
             "zeros": "demand",
