@@ -21,13 +21,18 @@ SHOWN = {
 
 def heard(make: Callable[[], Any]) -> tuple[Any, list[str]]:
     """What a call gives, and what mqcast warned of meanwhile; the warnings are given again."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = make()
+    result, caught = recorded(make)
     for one in caught:
         warn(str(one.message), one.category)
     ours = [one for one in caught if issubclass(one.category, MqcastWarning)]
     return result, [str(one.message) for one in ours if not issubclass(one.category, ImplausibleForecastWarning)]
+
+
+def recorded(make: Callable[[], Any]) -> tuple[Any, list[warnings.WarningMessage]]:
+    """What a call gives, and the warnings that it gave."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return make(), caught
 
 
 def basis_of(
