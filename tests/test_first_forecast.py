@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import mqcast
 from mqcast import ArtifactError, DataError, Forecaster, MqcastError
 from mqcast.cli import app
+from mqcast.data.excel_files import excel_of
 from mqcast.data.joined import id_columns, with_joined_id
 from mqcast.data.source import open_source
 from mqcast.first_forecast import FirstForecast
@@ -53,7 +54,14 @@ def test_an_ordinary_history_gives_a_forecast_pages_and_a_folder_to_go_on_from(t
         **dict.fromkeys(("promo", "price"), "past"),
     }
     names = {file.name for file in found.folder.iterdir()}
-    assert names == {"forecast.csv", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"}
+    assert names - {"forecast.xlsx"} == {
+        "forecast.csv",
+        "page.html",
+        "report.html",
+        "mqcast.toml",
+        "forecaster",
+        "decisions.txt",
+    }
     written = pl.read_csv(found.folder / "forecast.csv")
     assert written.columns[:5] == ["shop", "product", "shop+product", "cutoff", "week"]
     assert written["shop+product"].unique().sort().to_list() == ["1/soap", "1/tea", "2/soap", "2/tea"]
@@ -154,6 +162,27 @@ def test_the_command_does_the_same(tmp_path):
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["folder"] == str(out)
     assert (out / "page.html").exists()
+
+
+def test_excel_is_read_and_written_and_no_name_becomes_a_formula(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra excel is not installed")
+    frame = sales().with_columns(product=pl.col("product").replace("tea", "=1+1"))
+    (tmp_path / "sales.xlsx").write_bytes(excel_of(frame))
+    from_file, from_frame = made(tmp_path / "sales.xlsx", tmp_path / "file"), made(frame, tmp_path / "frame")
+    assert from_file.forecast.equals(from_frame.forecast)
+    names, *rows = openpyxl.load_workbook(from_file.folder / "forecast.xlsx").active.iter_rows(values_only=True)
+    assert list(names) == from_file.forecast.columns
+    assert [row[2] for row in rows] == from_file.forecast["shop+product"].to_list()
+    assert [row[4].date() for row in rows] == from_file.forecast["week"].dt.date().to_list()
+    (tmp_path / "bad.xlsx").write_text("no workbook")
+    with pytest.raises(MqcastError, match="cannot be read as Excel"):
+        made(tmp_path / "bad.xlsx", tmp_path / "bad")
+
+
+def test_excel_without_its_extra_names_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqcast.data.excel_files.has_openpyxl", lambda: False)
+    with pytest.raises(MqcastError, match=r"mqcast\[excel\]"):
+        made(tmp_path / "sales.xlsx", tmp_path)
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ import polars as pl
 
 from mqcast.arguments import names_of, number, path_of, whole_number
 from mqcast.coming import recorded
+from mqcast.data.excel_files import ENDING, MOST_ROWS, excel_of, has_openpyxl, read_excel
 from mqcast.data.joined import PLUS, id_columns
 from mqcast.data.panel import Panel
-from mqcast.data.source import open_source
+from mqcast.data.source import Source, open_source
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, EventTableError, KnownValuesError, MqcastError, MqcastWarning, warn
 from mqcast.forecast.frames import check_cutoffs
@@ -24,8 +25,8 @@ from mqcast.settings import MOST_PERIODS
 from mqcast.starter import PLANNED, Look, look_at, starter_toml, words_in
 
 QUANTILES, MINUTES = (0.1, 0.5, 0.9), 4.0
-FORECAST, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
-    *("forecast.csv", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"),
+FORECAST, EXCEL, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
+    *("forecast.csv", "forecast.xlsx", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"),
 )
 NO_PLAN = "its coming values are not in the data"
 FEWEST_HORIZONS = 3  # of history for a backtest: one is held out
@@ -82,7 +83,7 @@ def quick(
         raise ArtifactError(f"{place} already exists; choose another folder, or delete it")
     said = {"known": names_of("known", known), "past": names_of("past", past), "static": names_of("static", static)}
     joined = None if id is None else PLUS.join(names_of("id", id))
-    look = look_at(open_source(frame), joined, time, target, said)
+    look = look_at(_opened(frame), joined, time, target, said)
     look = replace(look, schema=look.schema.replace(holidays=names_of("holidays", holidays)))
     say = tell or (_print if verbose else _ignore)
     options = {"model": model, "quantiles": quantiles, "seed": seed, "verbose": verbose}
@@ -117,6 +118,9 @@ class _Work:
         forecaster = self._forecaster(self.minutes / 2 if backtest is not None else self.minutes)
         forecast = self._with_parts(self._heard(lambda: forecaster.fit(self.panel).predict()))
         self._write(FORECAST, _csv(forecast))
+        if has_openpyxl() and forecast.height <= MOST_ROWS:
+            self._write(EXCEL, excel_of(_as_days(forecast)))
+            self._decide(f"{EXCEL} holds the same as {FORECAST}.")
         self._heard(lambda: forecaster.page(self.folder / PAGE))
         forecaster.save(self.folder / SAVED)
         self._write(SETTINGS, starter_toml(self.look, self.horizon, self.what)[0])
@@ -252,12 +256,24 @@ def _in_columns(roles: pl.DataFrame) -> str:
     return "\n".join([*lines, "If a role is wrong, say it: id, time, target, known, past or static."])
 
 
-def _csv(table: pl.DataFrame) -> bytes:
-    """Dates without a time of day as dates."""
+def _opened(frame: Any) -> Source:
+    """Frames, Parquet and CSV as everywhere; and one file of Excel."""
+    is_excel = isinstance(frame, str | Path) and str(frame).lower().endswith(ENDING)
+    return open_source(read_excel(path_of("frame", frame)) if is_excel else frame)
+
+
+def _as_days(table: pl.DataFrame) -> pl.DataFrame:
+    """Dates without a time of day as dates; Excel knows no time zones."""
     days = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
+    table = table.with_columns(pl.col(days).dt.replace_time_zone(None))
     whole = [name for name in days if (table[name].dt.truncate("1d") == table[name]).all()]
+    return table.with_columns(pl.col(whole).dt.date())
+
+
+def _csv(table: pl.DataFrame) -> bytes:
+    days = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
     packed = io.BytesIO()
-    table.with_columns(pl.col(whole).dt.date()).write_csv(packed)
+    (table if any(getattr(table[name].dtype, "time_zone", None) for name in days) else _as_days(table)).write_csv(packed)
     return packed.getvalue()
 
 

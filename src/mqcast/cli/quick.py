@@ -18,7 +18,7 @@ def _names(given: Columns) -> tuple[str, ...]:
 
 @app.command("quick")
 def quick_command(
-    frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
+    frame: Annotated[str, typer.Argument(help="Long rows: CSV, Parquet, or a file of Excel.")],
     horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("first_forecast"),
     id: Annotated[
