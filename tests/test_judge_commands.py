@@ -110,14 +110,27 @@ def test_init_finds_targets_by_a_word_and_leaves_an_index_out(tmp_path):
 
 def test_init_never_takes_a_column_that_does_not_tell_series_apart(tmp_path):
     frame_of().write_csv(tmp_path / "walmart.csv")
-    message = run("init", tmp_path / "walmart.csv", "--out", tmp_path / "x.toml", fails=True)
-    assert "'Store' and 'Dept' together do; add a column of both" in message
-    assert not (tmp_path / "x.toml").exists()
+    said = init(tmp_path / "walmart.csv")
+    assert said["id"] == "Store+Dept"
+    assert said["static"] == ["Store", "Dept"]
     both = pl.format("{}/{}", "Store", "Dept").alias("series")
     frame_of().with_columns(both).write_csv(tmp_path / "both.csv")
     said = init(tmp_path / "both.csv")
     assert said["id"] == "series"
     assert said["static"] == ["Store", "Dept"]
+
+
+def test_ids_of_several_columns_are_joined_by_pack_with_and_without_a_settings_file(tmp_path):
+    frame_of().write_csv(tmp_path / "walmart.csv")
+    names = ("--time", "Date", "--target", "Weekly_Sales")
+    run("pack", tmp_path / "walmart.csv", tmp_path / "said", "--id", "Store,Dept", *names)
+    ids = ["1/1", "1/2", "2/1", "2/2", "3/1", "3/2"]
+    assert Panel.open(tmp_path / "said").ids.to_pylist() == ids
+    init(tmp_path / "walmart.csv", "--id", "Store, Dept")
+    run("pack", tmp_path / "walmart.csv", tmp_path / "panel", "--config", tmp_path / "walmart.toml")
+    packed = Panel.open(tmp_path / "panel")
+    assert packed.ids.to_pylist() == ids
+    assert packed.schema.categories("static") == ("Store", "Dept")
 
 
 def test_init_looks_at_all_rows(tmp_path):

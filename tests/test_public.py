@@ -23,6 +23,7 @@ def test_the_public_names_are_pinned():
         "evaluate",
         "implausible",
         "pack",
+        "quick",
         "rank_revisions",
         "volatility",
     ]

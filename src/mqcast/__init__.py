@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mqcast.data.panel import Panel, pack
     from mqcast.data.schema import Schema
     from mqcast.evaluation import compare, evaluate, implausible, rank_revisions, volatility
+    from mqcast.first_forecast import quick
     from mqcast.forecaster import Forecaster
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "evaluate",
     "implausible",
     "pack",
+    "quick",
     "rank_revisions",
     "volatility",
 ]
@@ -40,6 +42,7 @@ _MODULES = {
     "exceptions": "mqcast.evaluation",  # deprecated
     "implausible": "mqcast.evaluation",
     "pack": "mqcast.data.panel",
+    "quick": "mqcast.first_forecast",
     "rank_revisions": "mqcast.evaluation",
     "volatility": "mqcast.evaluation",
 }

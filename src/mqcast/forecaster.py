@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
@@ -349,6 +350,35 @@ class Forecaster(Generic[IntoDataFrameT]):
             self.backtest()
         sources, backtest = self.plot.sources, self._backtest_
         write_sources(path, sources, f"{backtest.model}, {backtest.options.horizon} steps ahead", seed=self.seed)
+        return Path(path)
+
+    def page(
+        self,
+        path: str | Path,
+        frame: IntoDataFrameT | Source | None = None,
+        future: Source | None = None,
+        *,
+        static: Source | None = None,
+        events: Source | None = None,
+        cutoff: Date | None = None,
+        previous: Source | None = None,
+        title: str | None = None,
+    ) -> Path:
+        """Write one page on the coming steps, as `predict` forecasts them with the same arguments; it works offline.
+
+        previous: an earlier forecast, a frame or a file, to show what changed since then.
+        """
+        with process.importing():
+            from mqcast.coming import basis_of, heard
+            from mqcast.report.coming_page import write_coming
+
+        make_parent(path_of("path", path))
+        panel, _ = self._panel(frame, future, static, events)
+        forecasts, warned = heard(lambda: self.predict(panel, cutoff=cutoff))
+        table: Any = nw.from_native(forecasts, eager_only=True)
+        is_new, last = panel is not self.panel_, table["cutoff"].max()
+        basis = basis_of(*self._fitted_as_, self.fitted_, panel, is_new, last, warned)
+        write_coming(path, forecasts, panel, basis, previous=previous, title=title, seed=self.seed)
         return Path(path)
 
     @property

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any, get_args
 import polars as pl
 import pyarrow as pa
 
+from mqcast.data.joined import PLUS, id_columns, with_joined_id
 from mqcast.data.panel import pack
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source
+from mqcast.data.source import Source, open_source, read_table
 from mqcast.data.values import as_codes
-from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError, MqcastError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
@@ -35,8 +36,17 @@ TARGETS = (
     "cnt",
     "orders",
     "volume",
+    "revenue",
+    "turnover",
+    "consumption",
     "value",
 )
+PLANNED = {  # words in the names of columns that are known ahead, if someone plans them
+    *("promo", "promotion", "promotions", "onpromotion", "price", "prices", "discount", "markdown"),
+    *("holiday", "holidays", "event", "feature", "display", "open"),
+}
+MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
+ONE_SERIES = "series"  # the id of data without one
 AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
     "window": ("history", "num_fcts", "batch_size"),
@@ -48,81 +58,139 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of the data: which role each column seems to have, and why some have none."""
+    """What was seen of the data: which role each column seems to have, and why; and why some have none."""
 
     source: Source
     schema: Schema
     left_out: dict[str, str]
+    why: dict[str, str]
 
 
-def look_at(source: Source, id: str | None, time: str | None, target: str | None) -> Look:
-    """Guess the roles by all rows. Known: has values after the last target. Static: one value a series. Else: past."""
+def look_at(
+    source: Source,
+    id: str | None,
+    time: str | None,
+    target: str | None,
+    said: Mapping[str, Sequence[str]] | None = None,
+) -> Look:
+    """Guess the roles by all rows. Known: has values after the last target. Static: one value a series. Else: past.
+
+    id: a column, or several as `store+item`, which are joined. said: columns of the roles known, past and static.
+    """
     types = {name: plain_type(source.type_of(name)) for name in source.names if not AN_INDEX.fullmatch(name)}
-    for role, name in {"id": id, "time": time, "target": target}.items():
-        if name is not None and name not in types:
-            raise MissingColumnError(f"no column {name!r} to be the {role}; there are {', '.join(types)}")
+    _check_names(id, time, target, said or {}, list(types))
     if not source.num_rows:
         raise DataError("there is not one row", "look at data that have some")
     dates = [name for name, kind in types.items() if pa.types.is_timestamp(kind) or pa.types.is_date(kind)]
     numbers = [name for name, kind in types.items() if is_numeric(kind) and not pa.types.is_boolean(kind)]
     if target is not None and target not in numbers:
         raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
+    why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
+    taken = {name for names in (said or {}).values() for name in names}
     time = time or _found(TIMES, dates, "time", "dates")
-    target = target or _found(TARGETS, [name for name in numbers if name not in (id, *IDS)], "target", "numbers")
+    free = [name for name in numbers if name not in (*(id or "").split(PLUS), *IDS, *taken)]
+    target = target or _found(TARGETS, free, "target", "numbers")
     whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
     id = id or _id(source, time, [name for name in whole if name not in (time, target)])
-    roles, left_out = _roles(source, id, time, target, [name for name in types if name not in (id, time, target)])
-    left_out |= {name: "an index" for name in source.names if name not in types}
-    return Look(source, Schema(id=id, time=time, target=target, **roles), left_out)
+    parts = id_columns(id, source.names)
+    source = with_joined_id(source, id) if id in source.names or parts else _as_one_series(source, id)
+    others = [name for name in types if name not in (id, time, target)]
+    roles, left_out, reasons = _roles(source, id, time, target, others, said or {})
+    left_out |= {name: "an index" for name in source.names if name not in types and name != id}
+    guessed = {
+        "time": "by its name and its dates",
+        "target": "by its name",
+        "id": "with the date, it names each row once",
+    }
+    why = {name: why.get(role, guessed[role]) for role, name in {"id": id, "time": time, "target": target}.items()}
+    why |= reasons | dict.fromkeys(parts, "part of the id")
+    return Look(source, Schema(id=id, time=time, target=target, **roles), left_out, why)
+
+
+def _check_names(
+    id: str | None, time: str | None, target: str | None, said: Mapping[str, Sequence[str]], names: list[str]
+) -> None:
+    wanted = [("time", time), ("target", target), *((role, name) for role, listed in said.items() for name in listed)]
+    wanted += [("id", part) for part in ([id] if id in names or not id else id.split(PLUS))]
+    for role, name in wanted:
+        if name is not None and name not in names:
+            raise MissingColumnError(f"no column {name!r} to be the {role}; there are {', '.join(names)}")
 
 
 def _id(source: Source, time: str, candidates: list[str]) -> str:
-    """The column that tells series apart: with the date, it names each row once."""
+    """The column that tells series apart, with the date: it names each row once. Or the columns that do it together.
+
+    Where each date has one row, it is a column with one value, or one that is yet to be added.
+    """
+    dates = pl.Series(source.column(time))
+    if not dates.is_duplicated().any():
+        same = [name for name in candidates if pl.Series(source.column(name)).n_unique() == 1]
+        return min(same, key=_rank_of_id, default=ONE_SERIES)
     if not candidates:
         raise MissingColumnError("the id column cannot be guessed since no column holds names; name it: --id")
     codes = pl.DataFrame({name: as_codes(source.column(name))[0] for name in candidates})
-    codes = codes.select(pl.all().cast(pl.Int64)).with_columns(pl.Series(source.column(time)).alias(time))
-    ordered = sorted(candidates, key=lambda name: IDS.index(name.lower()) if name.lower() in IDS else len(IDS))
+    codes = codes.select(pl.all().cast(pl.Int64)).with_columns(dates.alias(time))
+    ordered = sorted(candidates, key=_rank_of_id)
     series = [name for name in ordered if codes[name].n_unique() < max(2, source.num_rows)]  # no number of the row
-    for name in series:
-        if not codes.select(name, time).is_duplicated().any():
-            return name
-    for pair in combinations(series, 2):
-        if not codes.select(*pair, time).is_duplicated().any():
-            one, other = pair
-            raise DuplicateRowsError(
-                f"no column alone tells series apart, but {one!r} and {other!r} together do",
-                f"add a column of both, such as the text '<{one}>/<{other}>', and list the two as static",
-            )
+    for size in range(1, MOST_ID_COLUMNS + 1):
+        for names in combinations(series if size == 1 else series[:MOST_CANDIDATES], size):
+            if not codes.select(*names, time).is_duplicated().any():
+                return PLUS.join(sorted(names, key=candidates.index))  # in the order of the data
     named = [name for name in ordered if name.lower() in IDS]
     if len(named) == 1 or len(candidates) == 1:
         return (named or candidates)[0]  # its doubled rows are told when the data are packed
     raise MissingColumnError(f"the id column cannot be guessed among {', '.join(candidates)}; name it: --id")
 
 
-def _roles(source: Source, id: str, time: str, target: str, others: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The columns of each role, and those without one."""
+def _as_one_series(source: Source, id: str) -> Source:
+    """The same rows with a column that has one name for all of them."""
+    return open_source(read_table(source).with_columns(pl.lit("all").alias(id)))
+
+
+def _rank_of_id(name: str) -> int:
+    """Columns that are called like an id come first, then those with such a word in their name."""
+    if name.lower() in IDS:
+        return IDS.index(name.lower())
+    return len(IDS) + (not set(words_in(name)) & set(IDS))
+
+
+def _roles(
+    source: Source, id: str, time: str, target: str, others: list[str], said: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """The columns of each role, those without one and why, and why the others have theirs."""
     rows = pl.DataFrame({"id": as_codes(source.column(id))[0], "time": pl.Series(source.column(time))})
     rows = rows.with_columns(pl.Series(source.column(target)).cast(pl.Float64).fill_nan(None).alias("y"))
     last = rows.filter(pl.col("y").is_not_null())["time"].max()
     reaches_ahead = last is not None and bool((rows["time"] > last).any())
     roles: dict[str, list[str]] = {"static": [], "past": [], "known": []}
     left_out: dict[str, str] = {}
+    why: dict[str, str] = {}
+    told = {name: role for role, names in said.items() for name in names}
     for name in others:
         kind = plain_type(source.type_of(name))
-        if not is_numeric(kind) and not is_text(kind):
+        if name in told:
+            role, reason = told[name], "as you said"
+        elif not is_numeric(kind) and not is_text(kind):
             left_out[name] = words_for(kind)
             continue
-        column = pl.Series(source.column(name))
-        column = column.fill_nan(None) if column.dtype.is_float() else column
-        varied = rows.select("id", column.alias("x")).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
-        if column.null_count():
-            roles["past"].append(name)
-        elif varied["x"].max() == 1 and column.n_unique() > 1:
-            roles["static"].append(name)
         else:
-            roles["known" if reaches_ahead or column.dtype == pl.Boolean else "past"].append(name)
-    return {role: tuple(names) for role, names in roles.items()}, left_out
+            role, reason = _role(pl.Series(source.column(name)), rows["id"], reaches_ahead)
+        roles[role].append(name)
+        why[name] = reason
+    return {role: tuple(names) for role, names in roles.items()}, left_out, why
+
+
+def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, str]:
+    """The role of one column by its values, and why."""
+    column = column.fill_nan(None) if column.dtype.is_float() else column
+    varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
+    if column.null_count():
+        return "past", "it has missing values"
+    if varied["x"].max() == 1 and column.n_unique() > 1:
+        return "static", "one value a series"
+    if reaches_ahead:
+        return "known", "it has values after the last sale"
+    return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
 
 
 def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError | None]:
@@ -172,7 +240,7 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
         if exact := [name for name in candidates if name.lower() == word]:
             return exact[0]
     for word in wanted:
-        if near := [name for name in candidates if word in _words(name)]:
+        if near := [name for name in candidates if word in words_in(name)]:
             return near[0]
     if len(candidates) == 1:
         return candidates[0]
@@ -180,7 +248,7 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
     raise MissingColumnError(f"the {role} column cannot be guessed {seen}; name it: --{role}")
 
 
-def _words(name: str) -> Iterable[str]:
+def words_in(name: str) -> Iterable[str]:
     """`Weekly_Sales` and `weeklySales`: weekly, sales."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").replace("-", " ").lower().split()
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, console, progress, tell
+from mqcast.data.joined import PLUS, with_joined_id
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -63,7 +64,9 @@ def init_command(
     frame: Annotated[str, typer.Argument(help="Parquet or CSV: file, folder or quoted glob of long rows.")],
     out: Annotated[Path, typer.Option(help="The TOML file to write.")] = Path("mqcast.toml"),
     horizon: Annotated[int, typer.Option(min=1, help="Steps ahead.")] = 13,
-    id: Annotated[str | None, typer.Option("--id", help="The column of series ids; left out: guessed.")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The column of series ids, or several: store,item; left out: guessed.")
+    ] = None,
     time: Annotated[str | None, typer.Option("--time", help="The column of dates; left out: guessed.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The column to forecast; left out: guessed.")] = None,
     as_json: AsJson = False,
@@ -76,7 +79,7 @@ def init_command(
 
     if out.exists():
         raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
-    look = look_at(open_source(frame), id, time, target)
+    look = look_at(open_source(frame), joined_name(id), time, target)
     text, trouble = starter_toml(look, horizon, frame)
     write_file(out, text)
     if trouble is not None:
@@ -96,7 +99,7 @@ def pack_command(
         Path | None, typer.Option(help="TOML file with a table \\[schema], instead of these options.")
     ] = None,
     target: Annotated[str, typer.Option(help="The column to forecast.")] = "y",
-    id: Annotated[str, typer.Option(help="The column of series ids.")] = "unique_id",
+    id: Annotated[str, typer.Option(help="The column of series ids, or several: store,item.")] = "unique_id",
     time: Annotated[str, typer.Option(help="The column of dates.")] = "ds",
     freq: Annotated[
         str | None, typer.Option(help="'h', 'D', 'W-SUN', 'MS' …; left out: inferred from the dates.")
@@ -130,7 +133,7 @@ def pack_command(
     """
     options: dict[str, Any] = {
         "target": target,
-        "id": id,
+        "id": joined_name(id),
         "time": time,
         "freq": freq,
         "observed": observed,
@@ -149,9 +152,16 @@ def pack_command(
         raise ConfigError(f"give only one of {', '.join(ways + ['--' + name for name in given])}")
     schema = Schema(**options) if not ways else None if config is None else Schema.from_toml(config, table="schema")
     other = None if like is None else Panel.open(like)
+    columns = other.schema if other is not None else Schema.of(schema)
+    rows = with_joined_id(open_source(frame), columns.id)
     with progress("packing", quiet=as_json) as on_progress:
-        panel = pack(frame, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
+        panel = pack(rows, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
+
+
+def joined_name(id: str | None) -> Any:
+    """store,item → store+item, the name of the joined column."""
+    return id if id is None else PLUS.join(part.strip() for part in id.split(","))
 
 
 def _fill(text: str) -> tuple[str, float | str]:

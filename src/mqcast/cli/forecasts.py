@@ -1,4 +1,4 @@
-"""Commands that forecast: forecast, revisions, backtest, what-if."""
+"""Commands that forecast: forecast, revisions, backtest, what-if, page."""
 
 import io
 from pathlib import Path
@@ -27,6 +27,7 @@ from mqcast.cli.app import (
 )
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
+from mqcast.errors import ConfigError
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
 from mqcast.models.files import open_model
@@ -143,6 +144,38 @@ def what_if_command(
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
     tell(as_json, {"forecasts": str(out), "total_change": changes}, f"total change: {text}; by item and date in {out}")
+
+
+@app.command("page")
+def page_command(
+    run: Annotated[Path, typer.Argument(help="A trained run, or a folder that Forecaster.save wrote.")],
+    panel: Annotated[
+        Path | None, typer.Option(help="A packed panel to forecast; left out: the one in the saved folder.")
+    ] = None,
+    previous: Annotated[
+        Path | None, typer.Option(help="The forecast of the last run, Parquet or CSV, to show what changed.")
+    ] = None,
+    cutoff: Annotated[
+        str | None, typer.Option(help="The date to forecast from; 'each': each series from its own end.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Write a page on the coming steps of all items: history, forecast, promotions, holidays; it works offline.
+
+    Examples: [bold]mqcast page runs/first --panel panel[/bold],
+    [bold]mqcast page saved --previous last_week.parquet --out page.html[/bold]
+    """
+    from mqcast.forecaster import Forecaster
+    from mqcast.forecaster_files import forecaster_of
+
+    if panel is None and not (run / "panel").exists():
+        raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
+    data = Panel.open(run / "panel" if panel is None else panel)
+    forecaster = forecaster_of(Forecaster, run, data)
+    forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
+    tell(as_json, {"page": str(out)}, f"the page is {out}")
 
 
 def _forecast(

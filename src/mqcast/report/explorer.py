@@ -160,7 +160,7 @@ def _history(history: pl.DataFrame | None, frame: pl.DataFrame, dates: _Dates) -
         return {"history": [[], []]}
     before = history.filter(pl.col("ds") <= frame["cutoff"].min()).tail(MOST_HISTORY)
     kept = pl.concat([before, history.filter(pl.col("ds") > frame["cutoff"].min())])
-    return {"history": [dates.places(kept["ds"]), _numbers(kept["y"].to_numpy())]}
+    return {"history": [dates.places(kept["ds"]), rounded(kept["y"].to_numpy())]}
 
 
 def _fans(frames: list[pl.DataFrame], dates: _Dates, levels: list[float], thinned: _Thinned) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _fans(frames: list[pl.DataFrame], dates: _Dates, levels: list[float], thinne
     targets = dates.places(frames[0]["ds"])
     quantiles = []
     for frame in frames:
-        values = [_numbers(frame[name].to_numpy()) for name in columns]
+        values = [rounded(frame[name].to_numpy()) for name in columns]
         quantiles.append([[value[begin:end] for value in values] for _, begin, end in kept])
     return {
         "cutoffs": [cutoff for cutoff, _, _ in kept],
@@ -186,7 +186,7 @@ def _fans(frames: list[pl.DataFrame], dates: _Dates, levels: list[float], thinne
     }
 
 
-def _numbers(values: np.ndarray) -> list[float | None]:
+def rounded(values: np.ndarray) -> list[float | None]:
     """Four digits, and None for what is missing."""
     values = np.asarray(values, float)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -32,7 +32,8 @@ def digits(value: float) -> str:
 class Cell:
     """A text, what it is sorted by, and whether it is the best of its column; `item`: its place in the explorer.
 
-    shows   what else the explorer then shows: the forecaster, the cutoff, the date
+    shows     what else the explorer then shows: the forecaster, the cutoff, the date
+    longest   signs that are shown
     """
 
     text: str
@@ -40,6 +41,7 @@ class Cell:
     best: bool = False
     item: int | None = None
     shows: tuple[str, str, str] | None = None
+    longest: int = LONGEST_CELL
 
     @classmethod
     def number(cls, value: float | None, best: bool = False) -> "Cell":
@@ -47,7 +49,7 @@ class Cell:
 
     @property
     def shown(self) -> str:
-        return shortened(self.text, LONGEST_CELL)
+        return shortened(self.text, self.longest)
 
     @property
     def is_number(self) -> bool:
@@ -109,14 +111,21 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """All of a report. `warnings` come before everything; `left_out` says which parts are not there, and why."""
+    """All of a page. `warnings` come before everything; `left_out` says which parts are not there, and why.
+
+    explorer   what its script needs first, as JSON
+    part       the name of the template and the script of the items: "explorer" (the past), "coming"
+    chunks     compressed data of items in base64, which the script reads when it needs them
+    """
 
     title: str
     lead: Sequence[str]
     sections: Sequence[Section]
-    explorer: str = "null"  # JSON
+    explorer: str = "null"
     left_out: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    part: str = "explorer"
+    chunks: Sequence[str] = ()
 
 
 def render(page: Page) -> str:
@@ -131,7 +140,7 @@ def render(page: Page) -> str:
         page=page,
         policy=Markup(POLICY),
         style=Markup((files / "report.css").read_text(encoding="utf-8")),
-        script=Markup((files / "report.js").read_text(encoding="utf-8")),
+        script=Markup("".join((files / name).read_text(encoding="utf-8") for name in ("base.js", f"{page.part}.js"))),
         plotly=Markup(get_plotlyjs()),
         figures=Markup(in_script(f"[{','.join(figures)}]")),
         explorer=Markup(in_script(page.explorer)),

@@ -12,7 +12,7 @@ import polars as pl
 from mqcast.data.export import UNSEEN, Frames, frames_of
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.panel import Panel
-from mqcast.data.schema import Schema
+from mqcast.data.schema import Role, Schema
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import distinct
@@ -54,25 +54,36 @@ class Calendar:
 
     @cached_property
     def promotions(self) -> pl.DataFrame | None:
-        """unique_id, ds, and a column for each known flag; None without flags.
+        """unique_id, ds, and a column for each known flag; None without flags."""
+        flags = self.flags(("known",))
+        return flags if flags.width > 2 else None
+
+    def flags(self, roles: Sequence[Role]) -> pl.DataFrame:
+        """unique_id, ds, and a column for each flag of these roles, for every row of the panel.
 
         Of a flag that most rows have, such as `open`, the rows that lack it are the special ones: `without open`.
         """
         schema, rows = self.panel.schema, self.frames.rows
-        numbers = [name for name in schema.numbers("known") if name in rows.columns]  # not what fill adds
+        numbers = [
+            name for role in roles for name in schema.numbers(role) if name in rows.columns
+        ]  # not what fill adds
         flags = [name for name in numbers if rows[name].is_in([0.0, 1.0]).all()]
-        usual = {name for name in flags if rows[name].mean() > 0.5}  # type: ignore[operator]
+        usual = {name for name in flags if (rows[name].mean() or 0) > 0.5}  # type: ignore[operator]
         shown = {name: f"{name} (flag)" if name in KEYS else name for name in flags}
         marked = [
             (pl.col(name) == (name not in usual)).alias(f"{WITHOUT}{shown[name]}" if name in usual else shown[name])
             for name in flags
         ]
         keys = pl.col(schema.id).alias("unique_id"), pl.col(schema.time).alias("ds")
-        return rows.select(*keys, *marked) if flags else None
+        return rows.select(*keys, *marked)
 
     @cached_property
     def events(self) -> dict[str, list[Any]]:
-        """Holidays and events that all series share → their dates."""
+        """Holidays and events that all series share → their dates among those of the rows."""
+        return self.events_on(self.frames.rows[self.panel.schema.time].unique().sort().to_list())
+
+    def events_on(self, dates: list[Any]) -> dict[str, list[Any]]:
+        """The events of the event table, and those of these dates that are holidays."""
         schema, table, events = self.panel.schema, self.frames.events, {}
         if table is not None:
             for name in schema.numbers("events"):
@@ -81,7 +92,6 @@ class Calendar:
                 for (value,), part in table.filter(pl.col(name) != UNSEEN).group_by(name, maintain_order=True):
                     events[f"{name}: {value}"] = part[schema.time].sort().to_list()
         if self.panel.calendar.holidays:
-            dates = self.frames.rows[schema.time].unique().sort().to_list()
             flags = self.panel.calendar.flags(np.array([as_time(date, self.panel.axis) for date in dates]))
             for i, (region, name) in enumerate(self.panel.calendar.holidays):
                 events[f"{name} ({region})"] = [date for date, flag in zip(dates, flags[:, i], strict=True) if flag]

@@ -1,0 +1,122 @@
+"""The items of the page of the coming steps: an index of all, and the numbers of each in compressed chunks.
+
+The page's script reads the index at once and a chunk when one of its items is chosen or downloaded. Dates are places in
+one list.
+
+index    by item: id, total, before, width, change, place in each group; reasons: name and items
+chunks   of PER_CHUNK items: [cutoff, [first place, what was sold …], [first place, quantiles of each level],
+         [[flag, places] …], [[number, place, value, place, value …] …], [first place, previous medians …] or 0];
+         a number is told where it changes
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mqcast.report.coming import Coming
+from mqcast.report.explorer import MOST_NAME, rounded
+from mqcast.report.style import shortened
+
+PER_CHUNK = 250
+FEWEST_STEPS = 8  # of history, however little room there is
+SAMPLED = 4  # chunks that tell how large all will be
+
+
+def index_of(coming: Coming) -> str:
+    """The index, as a chunk."""
+    groups = {}
+    for name, texts in coming.groups.items():
+        places = {text: i for i, text in enumerate(sorted(set(texts)))}
+        groups[name] = [[shortened(text, MOST_NAME) for text in places], [places[text] for text in texts]]
+    return packed(
+        {
+            "ids": [shortened(id, MOST_NAME) for id in coming.ids],
+            "total": rounded(coming.total),
+            "before": rounded(coming.before),
+            "width": rounded(coming.width) if len(coming.levels) > 1 else None,
+            "change": None if coming.change is None else rounded(coming.change),
+            "groups": groups,
+            "reasons": [[reason, items.tolist()] for reason, items in coming.reasons.items()],
+        }
+    )
+
+
+def chunks_of(coming: Coming, most_bytes: int) -> tuple[list[str], int]:
+    """The chunks, and how many steps of history they hold: all, unless that would be more bytes."""
+    steps = int((coming.times <= coming.times[coming.cutoff.max()]).sum())
+    every = max(1, -(-len(coming.ids) // PER_CHUNK) // SAMPLED)
+    starts = range(0, len(coming.ids), PER_CHUNK)
+    sample = starts[::every]
+    full, bare = (sum(len(_chunk(coming, start, most)) for start in sample) for most in (steps, 0))
+    share = len(starts) / len(sample)
+    room = (0.97 * most_bytes / share - bare) / max(full - bare, 1)
+    while True:
+        kept = steps if room >= 1 else max(FEWEST_STEPS, int(room * steps))
+        chunks = [_chunk(coming, start, kept) for start in starts]
+        if sum(map(len, chunks)) <= most_bytes or kept == FEWEST_STEPS:
+            return chunks, kept
+        room = 0.9 * min(room, 1)
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed, in signs that HTML does not read."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return base64.b64encode(gzip.compress(text, 9, mtime=0)).decode()
+
+
+def _chunk(coming: Coming, start: int, most_history: int) -> str:
+    """The items from one on, with so many steps of history at most."""
+    rows = range(start, min(start + PER_CHUNK, len(coming.ids)))
+    sold = [rounded(coming.sold[row]) for row in rows]
+    quantiles = [[rounded(level[row]) for level in coming.quantiles] for row in rows]
+    before = None if coming.previous is None else [rounded(coming.previous.values[row]) for row in rows]
+    items = []
+    for i, row in enumerate(rows):
+        cutoff = int(coming.cutoff[row])
+        first = max(0, cutoff + 1 - most_history)
+        last = len(coming.times) - 1
+        items.append(
+            [
+                cutoff,
+                _dense(sold[i], first, cutoff),
+                _fan(quantiles[i], cutoff + 1),
+                [[j, _places(flag[row], first)] for j, flag in enumerate(coming.flags.values()) if flag[row].any()],
+                [[j, *_changes(values[row], first)] for j, values in enumerate(coming.numbers.values())],
+                0 if before is None else _dense(before[i], first, last),
+            ]
+        )
+    return packed(items)
+
+
+def _dense(values: Sequence[Any], first: int, last: int) -> list[Any]:
+    """The first place with a value, and all values from it to the last that there is."""
+    there = [place for place in range(first, last + 1) if values[place] is not None]
+    return [there[0], *values[there[0] : there[-1] + 1]] if there else [first]
+
+
+def _fan(levels: list[list[Any]], first: int) -> list[Any]:
+    """All levels have the same dates."""
+    return [
+        (found := _dense(levels[0], first, len(levels[0]) - 1))[0],
+        *(level[found[0] : found[0] + len(found) - 1] for level in levels),
+    ]
+
+
+def _places(flag: np.ndarray, first: int) -> list[int]:
+    return [place for place in np.flatnonzero(flag).tolist() if place >= first]
+
+
+def _changes(values: np.ndarray, first: int) -> list[Any]:
+    """Place and value wherever the value is another one than before; None where it ends."""
+    told = rounded(values)
+    found: list[Any] = []
+    now: Any = None
+    for place in range(first, len(told)):
+        if told[place] != now:
+            now = told[place]
+            found += [place, now]
+    return found

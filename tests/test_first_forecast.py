@@ -1,0 +1,192 @@
+"""One call: roles are guessed and told, the backtest is out of sample, and the folder holds all that is promised."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import mqcast
+from mqcast import ArtifactError, DataError, Forecaster, MqcastError
+from mqcast.cli import app
+from mqcast.data.excel_files import excel_of
+from mqcast.data.joined import id_columns, with_joined_id
+from mqcast.data.source import open_source
+from mqcast.first_forecast import FirstForecast
+
+WEEKS, HORIZON = 40, 4
+
+
+def sales(weeks: int = WEEKS, ahead: int = 0) -> pl.DataFrame:
+    """Two shops with two products: weekly units, a promotion, a price; rows ahead have no units."""
+    days = [dt.date(2024, 1, 7) + dt.timedelta(weeks=i) for i in range(weeks + ahead)]
+    keys = pl.DataFrame({"shop": [1, 1, 2, 2], "product": ["tea", "soap"] * 2, "city": ["Ulm", "Ulm", "Bonn", "Bonn"]})
+    rows = keys.join(pl.DataFrame({"week": days}), how="cross")
+    rng = np.random.default_rng(0)
+    return rows.with_columns(
+        promo=pl.Series(rng.integers(0, 2, rows.height)),
+        price=pl.Series(rng.choice([1.5, 2.0], rows.height)),
+        units=pl.when(pl.col("week") <= days[weeks - 1]).then(pl.Series(rng.poisson(9, rows.height).astype(float))),
+    )
+
+
+def made(frame, tmp_path: Path, **options) -> FirstForecast:
+    options = {"model": "seasonal-naive", "verbose": False} | options
+    return mqcast.quick(frame, HORIZON, folder=tmp_path / "made", **options)
+
+
+def roles(found) -> dict[str, str]:
+    return dict(found.roles.select("column", "role").iter_rows())
+
+
+def test_an_ordinary_history_gives_a_forecast_pages_and_a_folder_to_go_on_from(tmp_path):
+    path = tmp_path / "sales.csv"
+    sales().write_csv(path)
+    found = made(path, tmp_path)
+    assert roles(found) == {
+        "shop+product": "id",
+        "week": "time",
+        "units": "target",
+        **dict.fromkeys(("shop", "product", "city"), "static"),
+        **dict.fromkeys(("promo", "price"), "past"),
+    }
+    names = {file.name for file in found.folder.iterdir()}
+    assert names - {"forecast.xlsx"} == {
+        "forecast.csv",
+        "page.html",
+        "report.html",
+        "mqcast.toml",
+        "forecaster",
+        "decisions.txt",
+    }
+    written = pl.read_csv(found.folder / "forecast.csv")
+    assert written.columns[:5] == ["shop", "product", "shop+product", "cutoff", "week"]
+    assert written["shop+product"].unique().sort().to_list() == ["1/soap", "1/tea", "2/soap", "2/tea"]
+    assert (written["shop"].cast(pl.String) + "/" + written["product"] == written["shop+product"]).all()
+    assert written.height == 4 * HORIZON
+    assert written["cutoff"].unique().to_list() == ["2024-10-06"]
+    again = Forecaster.load(found.folder / "forecaster").predict()
+    np.testing.assert_allclose(again["q0.5"], written["q0.5"])
+    assert mqcast.Schema.from_toml(found.folder / "mqcast.toml", table="schema").id == "shop+product"
+
+
+def test_the_written_forecast_is_the_previous_one_of_the_next_page(tmp_path):
+    found = made(sales(), tmp_path)
+    found.forecaster.page(tmp_path / "next.html", previous=found.folder / "forecast.csv")
+    assert (tmp_path / "next.html").exists()
+
+
+def test_known_columns_need_their_coming_values_and_are_past_without_them(tmp_path):
+    planned = made(sales(ahead=HORIZON), tmp_path / "planned")
+    assert (roles(planned)["promo"], roles(planned)["price"]) == ("known", "known")
+    short = made(sales(ahead=HORIZON - 1), tmp_path / "short")
+    assert (roles(short)["promo"], roles(short)["price"]) == ("past", "past")
+    assert any("promo, price are not in the data" in text for text in short.decisions)
+    assert not any("knows no plan" in text for text in planned.decisions)
+    said = made(sales(), tmp_path / "said", known="promo", static=["city"])
+    assert roles(said)["promo"] == "past"
+    assert dict(said.roles.select("column", "why").iter_rows())["promo"] == "its coming values are not in the data"
+
+
+def test_the_backtest_never_saw_the_dates_that_it_is_judged_on(tmp_path):
+    frame = sales()
+    last = frame["week"].unique().sort()[-HORIZON:].to_list()
+    other = frame.with_columns(
+        units=pl.when(pl.col("week").is_in(last)).then(pl.col("units") * 7 + 5).otherwise("units")
+    )
+    one, two = made(frame, tmp_path / "one").backtest, made(other, tmp_path / "two").backtest
+    assert one is not None
+    assert two is not None
+    first = one["cutoff"].min()
+    assert first == dt.datetime.combine(last[0] - dt.timedelta(weeks=1), dt.time())
+    assert one.filter(cutoff=first).equals(two.filter(cutoff=first))
+    assert not one.equals(two)
+
+
+def test_too_short_a_history_has_no_backtest_and_says_so(tmp_path):
+    found = made(sales(3 * HORIZON - 1), tmp_path)
+    assert found.backtest is None
+    assert not (found.folder / "report.html").exists()
+    assert any("There is no backtest: 11 weeks" in text for text in found.decisions)
+
+
+def test_what_is_said_counts_more_than_what_is_guessed(tmp_path):
+    frame = sales().rename({"units": "amount", "week": "when"}).with_columns(bill=pl.col("shop") * 2.0)
+    found = made(frame, tmp_path, id=("product", "shop"), target="amount", time="when", past="city")
+    assert roles(found)["product+shop"] == "id"
+    assert roles(found)["city"] == "past"
+    assert dict(found.roles.select("column", "why").iter_rows())["city"] == "as you said"
+
+
+def test_pandas_frames_of_one_series_and_a_folder_that_is_taken(tmp_path):
+    frame = sales().filter(shop=1, product="tea").drop("shop", "city").to_pandas()
+    found = made(frame, tmp_path)
+    assert roles(found)["product"] == "id"
+    with pytest.raises(ArtifactError, match="already exists"):
+        made(frame, tmp_path)
+
+
+def test_a_history_without_any_name_is_one_series(tmp_path):
+    frame = sales().filter(shop=1, product="tea").select("week", "units")
+    found = made(frame, tmp_path)
+    assert found.forecaster.panel_.num_series == 1
+    assert found.forecast.height == HORIZON
+
+
+def test_wrong_names_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(MqcastError, match="no column 'promotion' to be the known"):
+        made(sales(), tmp_path, known="promotion")
+    with pytest.raises(MqcastError, match="minutes"):
+        made(sales(), tmp_path, minutes=0)
+    assert not (tmp_path / "made").exists()
+
+
+def test_ids_that_are_the_same_when_joined_are_refused():
+    frame = pl.DataFrame({"a": ["x/y", "x"], "b": ["z", "y/z"]})
+    assert id_columns("a+b", frame.columns) == ["a", "b"]
+    assert id_columns("a", frame.columns) == []
+    with pytest.raises(DataError, match="the same id"):
+        with_joined_id(open_source(frame), "a+b")
+    with pytest.raises(DataError, match="lack a part"):
+        with_joined_id(open_source(frame.with_columns(a=pl.lit(None, pl.String))), "a+b")
+
+
+def test_the_command_does_the_same(tmp_path):
+    sales().write_csv(tmp_path / "sales.csv")
+    out = tmp_path / "out"
+    options = ["--horizon", "4", "--out", str(out), "--id", "shop,product", "--past", "promo,price", "--json"]
+    told = CliRunner().invoke(app, ["quick", str(tmp_path / "sales.csv"), *options, "--model", "seasonal-naive"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["folder"] == str(out)
+    assert (out / "page.html").exists()
+
+
+def test_excel_is_read_and_written_and_no_name_becomes_a_formula(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra excel is not installed")
+    frame = sales().with_columns(product=pl.col("product").replace("tea", "=1+1"))
+    (tmp_path / "sales.xlsx").write_bytes(excel_of(frame))
+    from_file, from_frame = made(tmp_path / "sales.xlsx", tmp_path / "file"), made(frame, tmp_path / "frame")
+    assert from_file.forecast.equals(from_frame.forecast)
+    names, *rows = openpyxl.load_workbook(from_file.folder / "forecast.xlsx").active.iter_rows(values_only=True)
+    assert list(names) == from_file.forecast.columns
+    assert [row[2] for row in rows] == from_file.forecast["shop+product"].to_list()
+    assert [row[4].date() for row in rows] == from_file.forecast["week"].dt.date().to_list()
+    (tmp_path / "bad.xlsx").write_text("no workbook")
+    with pytest.raises(MqcastError, match="cannot be read as Excel"):
+        made(tmp_path / "bad.xlsx", tmp_path / "bad")
+
+
+def test_excel_without_its_extra_names_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqcast.data.excel_files.has_openpyxl", lambda: False)
+    with pytest.raises(MqcastError, match=r"mqcast\[excel\]"):
+        made(tmp_path / "sales.xlsx", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_network_is_trained_within_the_minutes(tmp_path):
+    found = made(sales(80), tmp_path, model="mqt", minutes=0.1)
+    assert found.backtest is not None
+    assert found.forecast.height == 4 * HORIZON
