@@ -267,6 +267,53 @@ def test_settings_are_the_papers(task):
     assert (config.train.betas, config.train.epsilon, config.train.seed) == ((0.9, 0.999), 1e-8, 7)
 
 
+@each_task
+def test_settings_are_the_papers_under_its_preset_and_the_protocol_holds(task):
+    plain, config = task.config("mqt", 7, {}), task.under("paper").config("mqt", 7, {})
+    research = config.model.research
+    assert (research.block, research.horizon_code, research.position_norm) == ("bare", False, False)
+    assert (research.plain_start, config.train.alignment_rate, config.train.clip_norm) == (True, 1.0, None)
+    assert (config.window, config.split, config.scaling.by) == (plain.window, plain.split, "none")
+    assert config.model.replace(research=plain.model.research) == plain.model
+    assert (config.train.learning_rate, config.train.patience) == (plain.train.learning_rate, 5)
+
+
+def test_settings_are_equal_for_all_networks_of_a_preset_but_for_the_network():
+    task = OXFORD_MAN.under("paper")
+    mqt = task.config("mqt", 0, {})
+    for name in ("mqt-nods", "mqt-all", "mqcnn", "mqrnn"):
+        assert task.config(name, 0, {}) == mqt.replace(model=mqt.model.replace(model=name))
+
+
+def test_settings_are_the_users_unless_results_would_not_be_comparable():
+    task = OXFORD_MAN.under("paper")
+    assert task.config("mqt", 0, {"window": {"num_fcts": 3}, "model": {"block": "residual"}}).window.num_fcts == 3
+    for tables in (
+        {"window": {"horizon": 4}},
+        {"model": {"quantiles": [0.5]}},
+        {"split": {"train_until": "2010-01-01"}},
+    ):
+        with pytest.raises(ConfigError, match="remove it from the config"):
+            task.config("mqt", 0, tables)
+    with pytest.raises(ConfigError, match=r"preset is 'papr' \(did you mean 'paper'\?\)"):
+        OXFORD_MAN.under("papr")
+
+
+def test_a_network_by_the_recipe_learns_from_the_training_part_alone(tmp_path):
+    write_oxford_man(tmp_path, dt.date(2014, 10, 1))
+    trial = ("run", "oxford-man", "--preset", "recipe", "--data", tmp_path, "--out", tmp_path / "out", "--json")
+    settings = ("--model", "mqcnn", "--set", "train.max_steps=2", "--set", "model.members=1")
+    (record,) = json.loads(run(*trial, *settings))["records"]
+    assert (record["task"], record["config"]["scaling"]["by"]) == ("oxford-man-recipe", "recent")
+    assert record["config"]["split"]["train_until"].startswith("2015-12-31")
+    panels = Panels(OXFORD_MAN.under("recipe"), tmp_path / "out" / "panels" / "oxford-man-recipe")
+    assert panels.part("train").span[1] <= np.datetime64("2015-12-31").astype("M8[us]").astype(int)
+    forecasts = pl.read_parquet(tmp_path / "out" / "oxford-man-recipe" / "mqcnn-0" / "forecasts.parquet")
+    assert forecasts.select("unique_id", "cutoff").n_unique() == record["details"]["scored_blocks"]
+    message = run(*trial, "--model", "mqcnn-unforked", fails=True)
+    assert "the recipe decides how mqcnn is trained" in message
+
+
 def test_the_table_has_the_published_numbers_and_means_over_seeds():
     metrics = [dict.fromkeys(METRICS, value) for value in (0.2, 0.4)]
     config, details = {"train": {"max_steps": 5}}, {"scored_blocks": 3}
@@ -275,7 +322,7 @@ def test_the_table_has_the_published_numbers_and_means_over_seeds():
     assert rows["DeepAR"][:3] == ("published", "0.574", "0.23")
     assert rows["MQTransformer"][1:3] == ("0.256", "0.106")
     assert rows["MQTransformer, no forking, 450K"][1:3] == ("0.2645", "0.109")
-    assert rows["mqcnn"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * 4, "2")
+    assert rows["mqcnn"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * len(METRICS), "2")
     assert "at most 5 steps" in ELECTRICITY.notes(records)[1]
     assert "53,505" in ELECTRICITY.notes(records)[2]
     assert "139,635" in TRAFFIC.notes(records)[2]
