@@ -166,7 +166,7 @@ class PaperTask(Experiment):
             f"{spec.model}, seed {spec.seed}": pl.read_parquet(spec.folder / "revisions.parquet") for spec in specs
         }
         page = specs[0].out / self.name / f"revisions-{specs[0].seed}.html"
-        return Outcome(records, {"volatility": judge_revisions(data, frames, page)}, [page])
+        return Outcome(records, judge_revisions(data, frames, page), [page])
 
     def _record(self, data: Panels, spec: RunSpec) -> Record:
         missing = "raise" if self.is_imputed else "drop"
@@ -246,7 +246,7 @@ def num_drawn(panels: Panels) -> int:
     return min(num_blocks, task.num_samples or num_blocks)
 
 
-def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> list[dict[str, Any]]:
+def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> dict[str, Any]:
     """V of each model on the part `revisions`, in sales rather than their logarithms; both of the paper's figures."""
     logs, task = panels.actuals("revisions"), panels.task
     sales, levels = logs.with_columns(pl.col("y").exp()), pl.selectors.matches(r"^q0\.")
@@ -270,4 +270,4 @@ def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path:
         Section("leads", "Loss by days to go", about_leads, figures=[by_lead]),
     ]
     write_page(path, Page(f"{task.name}: how forecasts evolve", lead, sections))
-    return rows
+    return {"volatility": rows, "loss by lead": losses.to_dicts()}

@@ -10,11 +10,17 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from raw_samples import load_at, write_electricity, write_favorita, write_oxford_man, write_traffic
+from raw_samples import (
+    load_at,
+    write_electricity,
+    write_favorita,
+    write_oxford_man,
+    write_store_sales,
+    write_traffic,
+)
 from typer.testing import CliRunner
 
 from lab.__main__ import app
-from lab.experiments import paper_task
 from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
 from lab.experiments.paper_task import METRICS, PaperTask, forecast_blocks, num_drawn
 from lab.experiments.part_panels import Panels
@@ -462,15 +468,14 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(panels_for, tmp_path):
     assert len({(spec.folder / "run" / "model.safetensors").read_bytes() for spec in (straight, broken)}) == 1
 
 
-def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files, monkeypatch):
+def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files):
     assert {name: len(choices) for name, choices in SearchConfig().space.items()} == {  # type: ignore[arg-type]
         "model.hidden_dim": 3,
         "train.learning_rate": 3,
     }
-    two = SearchConfig(space={"train.learning_rate": (1e-3, 1e-2)})
-    monkeypatch.setattr(paper_task, "SearchConfig", lambda: two)
     command = ("run", "retail", "--data", retail_files, "--out", retail_files / "out", "--set", "train.max_steps=2")
-    (record,) = json.loads(run(*command, "--search", "--json"))["records"]
+    small = ("--set", 'search.space={"train.learning_rate"=[1e-3, 1e-2]}')
+    (record,) = json.loads(run(*command, "--search", "--json", *small))["records"]
     losses = record["details"]["valid_losses"]
     assert len(losses) == 2
     assert record["details"]["best"] == min(losses, key=lambda name: losses[name])
@@ -490,6 +495,24 @@ def test_revisions_of_retail_are_judged_over_thirty_creation_times(retail_files)
     assert str(revisions["ds"].min())[:10] == "2016-03-01"
     assert str(revisions["ds"].max())[:10] == "2016-04-28"
     assert "days to go" in (out / "retail" / "revisions-0.html").read_text()
+
+
+def test_families_of_stores_have_the_protocol_of_retail(tmp_path):
+    task = open_experiment("retail-families")
+    assert (task.parts, task.fixed, task.horizon) == (RETAIL.parts, RETAIL.fixed, RETAIL.horizon)
+    write_store_sales(tmp_path)
+    out = tmp_path / "out"
+    command = ("run", "retail-families", "--preset", "paper", "--data", tmp_path, "--out", out, "--revisions")
+    outcome = json.loads(run(*command, "--set", "train.max_steps=2", "--json"))
+    (record,) = outcome["records"]
+    actuals = Panels(task, out / "panels" / "retail-families").actuals("test")
+    scored = actuals.filter(pl.col("ds").cast(pl.Date) > dt.date(2015, 12, 30))["y"]
+    assert record["details"]["scored_blocks"] == 4  # one creation time of each series
+    assert record["details"]["scored_values"] == scored.count() < len(scored) == 120
+    for level in (0.5, 0.9):
+        one = [line for line in outcome["tables"]["loss by lead"] if line["level"] == level]
+        assert np.mean([line["centred"] for line in one]) == pytest.approx(0, abs=1e-9)
+    assert pl.read_parquet(out / "retail-families-paper" / "mqt-0" / "revisions.parquet")["cutoff"].n_unique() == 30
 
 
 def test_a_forecast_sees_its_block_alone(electricity_files, tmp_path):
