@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 SYMBOLS = {".AEX": "EMEA", ".N225": "APAC ", ".RUT": "EMEA", ".SPX": "AMER", ".SSEC": "APAC"}
@@ -144,6 +145,35 @@ def write_favorita(
     ]
     _write(folder, "holidays_events.csv", "date,type,locale,locale_name,description,transferred", holidays)
     return sold
+
+
+def write_store_sales(folder: Path) -> None:
+    """Two families in two stores from 2014-12-20 to 2016-07-01, with a day without a sale now and then."""
+    days = [dt.datetime(2014, 12, 20) + n * DAY for n in range(560)]
+    rows = [
+        {
+            "unique_id": f"{store}_{family}",
+            "ds": day,
+            "y": 0.0 if (n + store) % 13 == 0 else 20.0 + day.weekday() + store,
+        }
+        | {"onpromotion": n % 4, "store_nbr": store, "family": family}
+        for store in (1, 2)
+        for family in ("EGGS", "MEATS")
+        for n, day in enumerate(days)
+    ]
+    sales = pl.DataFrame(rows).with_columns(
+        city=pl.lit("Quito"), state=pl.lit("Pichincha"), type=pl.lit("D"), cluster=pl.lit(13)
+    )
+    sales.write_parquet(folder / "store_sales_train.parquet")
+    moved = [{"unique_id": f"{store:02}", "ds": day, "y": 1000.0 + day.day} for store in (1, 2) for day in days]
+    pl.DataFrame(moved).write_parquet(folder / "favorita_transactions_daily.parquet")
+    pl.DataFrame({"ds": days, "oil_wti": [50.0 + day.day / 10 for day in days]}).write_parquet(
+        folder / "favorita_oil.parquet"
+    )
+    holiday = {"ds": dt.datetime(2015, 5, 1), "locale": "National", "locale_name": "Ecuador"}
+    pl.DataFrame([holiday | {"description": "Dia del Trabajo", "transferred": 0}]).write_parquet(
+        folder / "favorita_holidays.parquet"
+    )
 
 
 def _write(folder: Path, name: str, header: str, lines: list[str]) -> None:

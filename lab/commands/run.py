@@ -21,6 +21,7 @@ NETWORKS = "A network, also NETWORK-unforked or NETWORK-mean-of-3, or a register
 MODULE = "A Python file or a dotted name, imported first: it registers models of your own; repeat for more."
 MINUTES = "Training time of each model, before the first window; default: as the settings say."
 REVISIONS = "For retail, also judge how forecasts of March and April 2016 evolve."
+PRESET = "paper: the paper's network and training; recipe: settings that fit the data. Left out: the experiment's own."
 FORECASTS = "NAME=FILE: another system's forecasts, in a study; repeat for more."
 LABEL = "Another name for records and tables, for use when --forecasts has only some of the series."
 
@@ -34,6 +35,7 @@ RefitMinutes = Annotated[float | None, typer.Option(help="Training time before e
 Windows = Annotated[int | None, typer.Option(min=1, help="Use only the first N windows.")]
 Search = Annotated[bool, typer.Option(help="Search the paper's grid of 9, by validation loss.")]
 Revisions = Annotated[bool, typer.Option(help=REVISIONS)]
+Preset = Annotated[str | None, typer.Option(help=PRESET)]
 Forecasts = Annotated[list[str] | None, typer.Option(help=FORECASTS)]
 Label = Annotated[str | None, typer.Option(help=LABEL)]
 Processes = Annotated[
@@ -63,6 +65,7 @@ def run_command(
     minutes: Minutes = None,
     refit_minutes: RefitMinutes = None,
     windows: Windows = None,
+    preset: Preset = None,
     config: Config = None,
     set: Changes = None,
     search: Search = False,
@@ -88,7 +91,8 @@ def run_command(
     for name in module or []:
         import_models(name)
     task, tables = open_experiment(experiment), tables_of(said_layers(config, set))
-    task = task.replace(options=task.options | tables.pop("dataset", {}), name=task.name + "-search" * search)
+    task = task.replace(options=task.options | tables.pop("dataset", {})).under(preset)
+    task = task.replace(name=task.name + "-search" * search)
     models, others = task.models_of(model), dict(_named(text) for text in forecasts or [])
     task.check_models(models, tables)
     if any(System.parse(name).network for name in models):

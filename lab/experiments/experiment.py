@@ -23,10 +23,11 @@ from mqcast.errors import ConfigError
 from mqcast.levels import quantile_column
 from mqcast.models import DEFAULT
 from mqcast.settings import RunConfig, Settings
-from mqcast.settings.merge import Layer, Merged, Origin, merge
+from mqcast.settings.merge import Layer, Merged, Origin, merge, preset_layers
 
 LAB = Path(__file__).parents[1]
 FOLDERS = ("paper", "studies", "leaderboards")
+RECIPE = "recipe"  # in place of a preset: settings that fit the data
 DRAWN_AT_A_TIME = 64  # windows of a micro-batch, without forking
 
 
@@ -56,8 +57,13 @@ class Experiment(Settings):
     options: dict[str, Any] = Field(default={}, description="of the data set's loader")
     horizon: int = Field(ge=1)
     levels: tuple[float, ...] = (0.5, 0.9)
-    network: dict[str, Any] = Field(default={}, description="settings of the networks, by table")
+    network: dict[str, Any] = Field(
+        default={}, description="settings of the networks, by table; a preset overrules them"
+    )
     models: dict[str, dict[str, Any]] = Field(default={}, description="settings of single models, which overrule those")
+    fixed: dict[str, Any] = Field(default={}, description="settings of the protocol, which hold under every preset")
+    refines: str | None = Field(default=None, description="a preset that the table network refines for this task")
+    preset: str | None = Field(default=None, description="a preset, or the recipe; None: the settings of the task")
     published: dict[str, dict[str, float]] = Field(default={}, description="published scores, to show beside ours")
 
     @property
@@ -74,28 +80,47 @@ class Experiment(Settings):
         return datasets.load(self.dataset, folder, **self.options)
 
     def config(self, model: str, seed: int, tables: Mapping[str, Any], **train: Any) -> RunConfig:
-        """Settings of a run: the experiment's, the model's, the user's, and what the protocol decides."""
+        """Settings of a run: the experiment's, the model's, the preset's, the protocol's and the user's.
+
+        Nobody may contradict the horizon, the quantiles and the dates, which make results comparable.
+        """
         system = System.parse(model)
         if system.network is None:
             raise ConfigError(f"{model} is no network of the family and has no settings; leave them to its class")
-        decided = {
-            "window": {"horizon": self.horizon},
-            "model": {"model": system.network, "quantiles": self.levels},
-            "split": self.split,
-            "train": {"seed": seed, **train},
-        }
+        required = {"window.horizon": self.horizon, "model.model": system.network, "model.quantiles": self.levels}
+        required |= {f"split.{name}": date for name, date in self.split.items()}
         layers = [
             Layer(Origin.BUILT_IN, {"train": self.train_defaults}),
-            Layer(Origin.TASK, self.network),
-            Layer(Origin.TASK, self.models.get(system.network, {})),
+            *self.task_layers(system.network),
             Layer(Origin.ARGUMENTS, tables),
-            Layer(Origin.ARGUMENTS, decided),
+            Layer(Origin.ARGUMENTS, {"train": {"seed": seed, **train}}),
         ]
         values = {name: value for layer in layers for name, value in layer.items()}
         if max_steps := values.get("train.max_steps"):
             warm_up = min(values.get("train.warmup_steps", 0), max_steps // 10)
             layers.append(Layer(Origin.FOLLOWS, {"train": {"warmup_steps": warm_up}}))
-        return self.finish_config(merge(*layers), system)
+        return self.finish_config(merge(*layers, required=required), system)
+
+    def task_layers(self, network: str) -> tuple[Layer, ...]:
+        """The settings of the task, the preset and the protocol; none for the recipe, which finds its own."""
+        if self.preset == RECIPE:
+            return ()
+        origin = Origin.PRESET if self.preset == self.refines else Origin.TASK
+        layers = (
+            *preset_layers(self.preset),
+            Layer(origin, self.network),
+            Layer(origin, self.models.get(network, {})),
+            Layer(Origin.PROTOCOL, self.fixed),
+        )
+        return tuple(sorted(layers, key=lambda layer: layer.origin))
+
+    def under(self, preset: str | None) -> Self:
+        """This experiment with a preset or the recipe, which its files and records name."""
+        if preset is None:
+            return self
+        if preset != RECIPE:
+            preset_layers(preset)  # raises if there is no such preset
+        return self.replace(name=f"{self.name}-{preset}", preset=preset)
 
     def finish_config(self, merged: Merged, system: System) -> RunConfig:
         """Windows with all the context that forecasts have; without forking, a step has as many trajectories."""
@@ -108,8 +133,11 @@ class Experiment(Settings):
 
     def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
         """Raise if a name or a setting is wrong, before anything is read or trained."""
-        for model in models:
-            self.config(model if System.parse(model).network else DEFAULT, 0, tables)
+        for system in map(System.parse, models):
+            if self.preset != RECIPE:
+                self.config(system.name if system.network else DEFAULT, 0, tables)
+            elif system.network not in (None, system.name):
+                raise ConfigError(f"the recipe decides how {system.network} is trained; run it, not {system.name}")
 
     def models_of(self, chosen: Sequence[str] | None) -> list[str]:
         """The models to run when the user has chosen some, or none."""
@@ -151,6 +179,11 @@ class RunSpec:
     @property
     def name(self) -> str:
         return f"{self.experiment.name}, {self.model}, seed {self.seed}"
+
+    @property
+    def is_registered(self) -> bool:
+        """A model of the registry that finds its own settings, as all do by the recipe."""
+        return self.experiment.preset == RECIPE or System.parse(self.model).network is None
 
     def config(self, **train: Any) -> RunConfig:
         return self.experiment.config(self.model, self.seed, self.options.tables, **train)

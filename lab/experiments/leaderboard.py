@@ -24,7 +24,7 @@ from lab.experiments.experiment import Experiment, Outcome, RunSpec
 from lab.experiments.fev_scores import METRICS, Grid, mean_scores
 from lab.experiments.records import Record
 from lab.experiments.registered import run_registered
-from lab.experiments.systems import SEASONAL_NAIVE, System
+from lab.experiments.systems import SEASONAL_NAIVE
 from lab.experiments.training import GIVEN, agreed, budgeted_steps, read_json, train, write_frame, write_json
 from lab.experiments.window_data import Neighbours, WindowData, ZeroRule
 from mqcast.data.panel import Panel
@@ -126,7 +126,7 @@ def window_folders(data: WindowData, spec: RunSpec) -> list[Path]:
 def run_windows(data: WindowData, spec: RunSpec) -> list[Path]:
     """Train, forecast and keep the forecasts of each window; every process calls this."""
     folders = window_folders(data, spec)
-    if System.parse(spec.model).network is None:
+    if spec.is_registered:
         return [_run_registered(data, spec, number) for number in range(len(folders))]
     done = [number for number, folder in enumerate(folders) if agreed((folder / "done.json").exists())]
     steps: tuple[int, int] | None = None

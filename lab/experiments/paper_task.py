@@ -1,6 +1,7 @@
 """Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's sizes, published numbers.
 
-The network has mqcast's own blocks and start; the paper's are those of the preset `paper`.
+Without a preset the networks have the paper's sizes, but mqcast's own blocks and start. The preset `paper` has the
+paper's, with the sizes of the task; the recipe is what a Forecaster does with the rows of the training part.
 
 A task has parts, spans of dates that are panels of their own: a forecast of one part sees no row of another, and every
 block of `encoder_steps` + `horizon` consecutive rows inside a part is a forecast. Where a part begins with rows of the
@@ -13,17 +14,21 @@ docs/reproduce_public.md.
 """
 
 import datetime as dt
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import polars as pl
 
-from lab.experiments.experiment import Experiment, Outcome, RunSpec
+from lab.experiments.experiment import RECIPE, Experiment, Outcome, RunSpec
 from lab.experiments.part_panels import Panels, panels_of
 from lab.experiments.records import Record
+from lab.experiments.registered import registered_options
 from lab.experiments.systems import System
-from lab.experiments.training import agreed, budgeted_steps, costs, read_json, train, write_json
+from lab.experiments.training import agreed, budgeted_steps, costs, read_json, total, train, write_json
+from mqcast import models
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.windows import WindowPlan
 from mqcast.durable import claimed, put_in_place
@@ -31,12 +36,14 @@ from mqcast.errors import ConfigError
 from mqcast.evaluation import evaluate, loss_by_lead, volatility
 from mqcast.forecast.predict import write_forecasts
 from mqcast.launch import is_first
+from mqcast.models.networks import FittedNetwork
 from mqcast.report.accuracy import loss_by_lead_figure
 from mqcast.report.evolution import volatility_figure
 from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
 from mqcast.run import Run
 from mqcast.settings import RunConfig, SearchConfig, WindowConfig
 from mqcast.settings.merge import Merged
+from mqcast.train.records import read_metrics
 from mqcast.train.search import search
 from mqcast.train.spans import training_spans
 
@@ -46,6 +53,9 @@ METRICS = {
     "P90": "qrisk_tft_code_q0.9",
     "P50 pooled": "qrisk_pooled_q0.5",
     "P90 pooled": "qrisk_pooled_q0.9",
+    "P50 covers": "coverage_q0.5",
+    "P90 covers": "coverage_q0.9",
+    "bias": "bias",
 }
 Progress = Callable[[int, int], None]
 
@@ -67,7 +77,7 @@ class PaperTask(Experiment):
 
     @property
     def encoder_steps(self) -> int:
-        return self.network["window"]["min_history"]
+        return self.fixed["window"]["min_history"]
 
     @property
     def total_steps(self) -> int:
@@ -81,7 +91,12 @@ class PaperTask(Experiment):
     @property
     def block(self) -> WindowConfig:
         """Windows of one creation time that see only their block."""
-        return self.config("mqt", 0, {}).window.replace(num_fcts=1)
+        return self.replace(preset=None).config("mqt", 0, {}).window.replace(num_fcts=1)
+
+    @property
+    def only_in_training(self) -> tuple[str, ...]:
+        """Parts that are packed together, to validate on one of them, and not one by one."""
+        return ("valid",) if self.preset == RECIPE else ("train", "valid")
 
     def finish_config(self, merged: Merged, system: System) -> RunConfig:
         """A first creation time sees only its block, as in TFT's code; without forking, blocks are sampled."""
@@ -104,36 +119,37 @@ class PaperTask(Experiment):
     def load(self, folder: Path | None, out: Path, on_progress: Progress | None = None) -> Panels:
         if folder is None:
             raise ConfigError(f"{self.name} needs --data, the folder with the files of {self.dataset}")
-        return panels_of(self, folder, out / "panels" / self.name.removesuffix("-search"), on_progress)
+        shared = self.name.removesuffix("-search")
+        shared = shared if self.preset == RECIPE else shared.removesuffix(f"-{self.preset}")
+        return panels_of(self, folder, out / "panels" / shared, on_progress)
 
     def train(self, data: Panels, spec: RunSpec) -> None:
         path, device = spec.folder / "forecasts.parquet", spec.options.device
-        config = spec.config()
-        if not System.parse(spec.model).is_forked:
-            config = config.replace(window=config.window.replace(num_trajectories=num_drawn(data)))
-        if (steps := budgeted_steps(spec, data.training, config)[0]) is not None:
-            config = config.replace(train=config.train.replace(max_steps=steps))
+        config = None if spec.is_registered else settled(data, spec)
         if not agreed((spec.folder / "done.json").exists()):
             run, facts = self._trained(data, spec, config)
             facts["scored_blocks"] = forecast_blocks(data, run, "test", path, device)
             if is_first():
                 write_json(spec.folder / "done.json", facts)
             agreed(1)
-        elif not spec.options.search:
+        elif config is not None and not spec.options.search:
             Run.open(spec.folder / "run").check_resumable(config, data.training)
         revisions = spec.folder / "revisions.parquet"
         if spec.options.revisions and not agreed(revisions.exists()):
             forecast_blocks(data, self._trained(data, spec, config)[0], "revisions", revisions, device)
 
-    def _trained(self, data: Panels, spec: RunSpec, config: RunConfig) -> tuple[Run, dict[str, Any]]:
-        if not spec.options.search:
-            run, facts = train(spec, data.training, config, spec.folder / "run")
-            return run, facts | {"config": config.model_dump(mode="json")}
+    def _trained(self, data: Panels, spec: RunSpec, config: RunConfig | None) -> tuple[Run, dict[str, Any]]:
         options = spec.options
+        if config is None:
+            run, facts = by_recipe(data, spec)
+            return run, facts | {"config": run.config.model_dump(mode="json")}
+        if not options.search:
+            run, facts = train(spec, data.training, config, spec.folder / "run")
+            return run, facts | {"config": config.model_dump(mode="json"), "validations": validations(run)}
+        space = SearchConfig(**options.tables.get("search", {}))
         best = search(
-            data.training, config, SearchConfig(), spec.folder / "search", listeners=options.listeners,
-            device=options.device,
-        )  # fmt: skip
+            data.training, config, space, spec.folder / "search", listeners=options.listeners, device=options.device
+        )
         losses = {trial.name: trial.valid_loss for trial in best.trials}
         details = {"config": best.run.config.model_dump(mode="json"), "best": best.name, "valid_losses": losses}
         return best.run, costs(best.run, 0.0, 0.0) | details
@@ -150,7 +166,7 @@ class PaperTask(Experiment):
             f"{spec.model}, seed {spec.seed}": pl.read_parquet(spec.folder / "revisions.parquet") for spec in specs
         }
         page = specs[0].out / self.name / f"revisions-{specs[0].seed}.html"
-        return Outcome(records, {"volatility": judge_revisions(data, frames, page)}, [page])
+        return Outcome(records, judge_revisions(data, frames, page), [page])
 
     def _record(self, data: Panels, spec: RunSpec) -> Record:
         missing = "raise" if self.is_imputed else "drop"
@@ -171,6 +187,10 @@ class PaperTask(Experiment):
             notes.append(f"Trained for at most {most:,} steps, not until the paper's rule ends training.")
         if self.num_blocks not in (None, scored):
             notes.append(f"{scored:,} blocks were scored, not the {self.num_blocks:,} of the whole files.")
+        if self.preset == RECIPE:
+            notes.append(
+                "By the recipe a forecast may use rows of its part before its block; the others see the block."
+            )
         if "open" in self.left_out:
             notes.append("Days without a sale are not scored here; in the published numbers they are.")
         return notes
@@ -192,6 +212,32 @@ def forecast_blocks(
     return plan.num_trajectories
 
 
+def settled(panels: Panels, spec: RunSpec) -> RunConfig:
+    """The settings of a run, with the number of blocks or steps that follow from the data and the time allowed."""
+    config = spec.config()
+    if not System.parse(spec.model).is_forked:
+        config = config.replace(window=config.window.replace(num_trajectories=num_drawn(panels)))
+    if (steps := budgeted_steps(spec, panels.training, config)[0]) is not None:
+        config = config.replace(train=config.train.replace(max_steps=steps))
+    return config
+
+
+def by_recipe(panels: Panels, spec: RunSpec) -> tuple[Run, dict[str, Any]]:
+    """A network with settings that fit the training part, and what all of its sessions cost."""
+    wall, cpu = time.monotonic(), time.process_time()
+    options = registered_options(spec, spec.folder, panels.task.parts["train"][1])
+    fitted = models.get(spec.model).fit(panels.part("train"), replace(options, folder=spec.folder / "run"))
+    assert isinstance(fitted, FittedNetwork)
+    facts = {"wall_seconds": time.monotonic() - wall, "cpu_seconds": total(time.process_time() - cpu)}
+    return fitted.run, costs(fitted.run, 0.0, 0.0) | facts
+
+
+def validations(run: Run) -> list[dict[str, Any]]:
+    """The learning curve: step and loss of every validation."""
+    lines = [line for line in read_metrics(run.metrics) if line["record"] == "epoch"]
+    return [{name: line[name] for name in ("step", "train_loss", "valid_loss")} for line in lines]
+
+
 def num_drawn(panels: Panels) -> int:
     """Number of blocks to train on without forking: the task's budget, or all of them."""
     task = panels.task
@@ -200,7 +246,7 @@ def num_drawn(panels: Panels) -> int:
     return min(num_blocks, task.num_samples or num_blocks)
 
 
-def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> list[dict[str, Any]]:
+def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path: Path) -> dict[str, Any]:
     """V of each model on the part `revisions`, in sales rather than their logarithms; both of the paper's figures."""
     logs, task = panels.actuals("revisions"), panels.task
     sales, levels = logs.with_columns(pl.col("y").exp()), pl.selectors.matches(r"^q0\.")
@@ -224,4 +270,4 @@ def judge_revisions(panels: Panels, revisions: Mapping[str, pl.DataFrame], path:
         Section("leads", "Loss by days to go", about_leads, figures=[by_lead]),
     ]
     write_page(path, Page(f"{task.name}: how forecasts evolve", lead, sections))
-    return rows
+    return {"volatility": rows, "loss by lead": losses.to_dicts()}

@@ -24,7 +24,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Panels:
-    """A prepared PaperTask: `training` holds the parts train and valid, each other part is a panel of its own."""
+    """A prepared PaperTask: `training` holds the parts train and valid; the parts that it forecasts are panels.
+
+    By the recipe, the part train is a panel of its own as well.
+    """
 
     task: Any
     folder: Path
@@ -51,7 +54,7 @@ class Panels:
 
 def panels_of(task: Any, data: Path, folder: Path, on_progress: Progress | None = None) -> Panels:
     """The task's panels in `folder`, made now unless they were made from the same files in `data`."""
-    made_from = json.dumps({"files": file_stamps(data), "mqcast": __version__}, indent=1)
+    made_from = json.dumps({"files": file_stamps(data), "options": task.options, "mqcast": __version__}, indent=1)
     note = folder / "made-from.json"
     if note.exists() and note.read_text(encoding="utf-8") == made_from:
         return Panels(task, folder)
@@ -81,7 +84,7 @@ def prepare(task: Any, dataset: Dataset, folder: Path, on_progress: Progress | N
     static = pl.concat([dataset.static, dataset.static.with_columns(VALID_NAME)])
     files = [parts / "train.parquet", parts / "valid.parquet"]
     training = pack(files, folder / "training", schema, static, dataset.events, on_progress=on_progress)
-    for part in [name for name in task.parts if name not in ("train", "valid")]:
+    for part in [name for name in task.parts if name not in task.only_in_training]:
         pack(parts / f"{part}.parquet", folder / part, None, dataset.static, dataset.events, like=training)
     return Panels(task, folder)
 

@@ -31,7 +31,7 @@ def run_registered(
 
     Forecasts that were kept before are not made again; other options or data than theirs are refused.
     """
-    path, options = folder / "forecasts.parquet", _options(spec, folder, first, minutes)
+    path, options = folder / "forecasts.parquet", registered_options(spec, folder, first, minutes)
 
     def fit_and_forecast() -> dict[str, Any]:
         wall, cpu = time.monotonic(), time.process_time()
@@ -54,8 +54,10 @@ def run_registered(
     return path
 
 
-def _options(spec: RunSpec, folder: Path, until: dt.datetime, minutes: float | None) -> models.TrainOptions:
-    """The options of a fit; its settings are for networks that are members of a mean."""
+def registered_options(
+    spec: RunSpec, folder: Path, until: dt.datetime, minutes: float | None = None
+) -> models.TrainOptions:
+    """The options of a fit; its settings are for networks: by the recipe, or as members of a mean."""
     experiment, tables = spec.experiment, spec.options.tables
     return models.TrainOptions(
         horizon=experiment.horizon,
@@ -64,7 +66,7 @@ def _options(spec: RunSpec, folder: Path, until: dt.datetime, minutes: float | N
         max_steps=tables.get("train", {}).get("max_steps"),
         max_minutes=spec.options.minutes if minutes is None else minutes,
         until=until,
-        layers=(Layer(Origin.TASK, experiment.network), Layer(Origin.ARGUMENTS, tables)),
+        layers=(*experiment.task_layers(spec.model), Layer(Origin.ARGUMENTS, tables)),
         folder=folder / "model",
         resume=True,
         device=spec.options.device,

@@ -111,7 +111,7 @@ def run_system(data: StudyData, spec: RunSpec) -> Path:
     """Train one system and keep its forecasts from every cutoff of the test span, unless they are there."""
     folder, study, system = spec.folder, spec.experiment, System.parse(spec.model)
     path, device = folder / "forecasts.parquet", spec.options.device
-    if system.network is None:
+    if spec.is_registered:
         return run_registered(spec, folder, data.panel, data.panel, study.train_until, study.last_cutoff)
     is_done = bool(agreed((folder / "done.json").exists()))
     if system.num_members > 1:

@@ -27,6 +27,27 @@ def test_every_setting_has_a_row_with_its_origin():
     assert merged.table().height == len(rows)
 
 
+def test_a_preset_overrules_the_task_and_the_protocol_overrules_the_preset():
+    task = Layer(Origin.TASK, {"model": {"hidden_dim": 8}, "window": {"batch_size": 2}, "train": {"seed": 3}})
+    preset = Layer(Origin.PRESET, {"model": {"hidden_dim": 16}, "window": {"batch_size": 4}})
+    protocol = Layer(Origin.PROTOCOL, {"window": {"batch_size": 6}})
+    merged = merge(WINDOW, task, preset, protocol)
+    assert (merged.config.train.seed, merged.config.model.hidden_dim, merged.config.window.batch_size) == (3, 16, 6)
+    rows = {name: origin for name, _, origin in merged.rows()}
+    assert (rows["model.hidden_dim"], rows["window.batch_size"]) == ("preset", "protocol")
+    user = Layer(Origin.FILE, {"window": {"batch_size": 7}})
+    assert merge(WINDOW, task, preset, protocol, user).config.window.batch_size == 7
+
+
+def test_dates_that_are_required_are_not_contradicted():
+    with pytest.raises(ConfigError, match=r"config has split\.train_until = '2020-01-01', but split\.train_until is"):
+        merge(
+            WINDOW,
+            Layer(Origin.FILE, {"split": {"train_until": "2020-01-01"}}),
+            required={"split.train_until": "2019-01-01"},
+        )
+
+
 def test_layers_out_of_order_are_a_mistake_of_ours():
     with pytest.raises(AssertionError):
         merge(Layer(Origin.FILE, {}), WINDOW)

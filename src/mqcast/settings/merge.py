@@ -1,4 +1,9 @@
-"""Settings are merged here: built-in < fits the data < task < preset < file < arguments. Each value has an origin."""
+"""Settings are merged here, and each value has an origin.
+
+The order is: built-in < fits the data < task < preset < protocol < start from < file < arguments. The settings of a
+task are advice, which a preset overrides; its protocol (windows, scaling of the rows) holds under every preset. What
+makes results comparable (horizon, quantiles, dates) is `required`: nobody may contradict it.
+"""
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,10 +33,11 @@ class Origin(IntEnum):
     FITS_THE_DATA = 1
     TASK = 2
     PRESET = 3
-    START_FROM = 4
-    FILE = 5
-    ARGUMENTS = 6
-    FOLLOWS = 7
+    PROTOCOL = 4
+    START_FROM = 5
+    FILE = 6
+    ARGUMENTS = 7
+    FOLLOWS = 8
 
     @property
     def text(self) -> str:
@@ -198,7 +204,7 @@ def _user_layer(config: Any) -> Layer:
 def _refuse_contradiction(name: str, value: Any, required: Any) -> None:
     same = tuple(required) == tuple(value) if isinstance(value, list | tuple) else required == value
     if not same:
-        argument = ARGUMENTS[name]
+        argument = ARGUMENTS.get(name, name)
         raise ConfigError(
             f"config has {name} = {value!r}, but {argument} is {required!r}; remove it from the config, or give the "
             f"same value, {argument}={value!r}"

@@ -8,7 +8,8 @@ import pytest
 from raw_samples import SYMBOLS, write_oxford_man, zipped
 
 from lab.datasets.oxford_man import FILE, REGION_OF, load
-from mqcast.errors import SourceError
+from lab.datasets.oxford_man_rv5 import DAILY
+from mqcast.errors import ConfigError, SourceError
 
 FIRST = dt.date(2018, 10, 1)
 
@@ -47,6 +48,38 @@ def test_there_are_four_regions_by_a_blank_and_31_symbols(tmp_path):
     assert dict(load(tmp_path).static.iter_rows()) == SYMBOLS
     assert REGION_OF[".N225"] == "APAC "
     assert REGION_OF[".RUT"] == "EMEA"
+
+
+def test_returns_from_close_to_close_come_with_the_same_days_and_variances(tmp_path):
+    write_oxford_man(tmp_path, FIRST)
+    daily = raw(tmp_path).filter(pl.col("rv5_ss") > 0)
+    daily.select(
+        unique_id="Symbol",
+        ds=pl.col("ds").cast(pl.Datetime("us")),
+        log_rv5=pl.col("rv5_ss").log(),
+        ret_cc=pl.col("ds").dt.day() / 100,
+        region=pl.lit("of another table"),
+    ).write_parquet(tmp_path / DAILY)
+    dataset, plain = load(tmp_path, "close_to_close"), load(tmp_path)
+    rows = dataset.frame.join(plain.frame, on=["unique_id", "ds"], how="inner")
+    assert rows.height == dataset.frame.height == daily.filter(pl.col("ds") <= dt.date(2019, 6, 28)).height
+    assert rows["y"].to_list() == pytest.approx(rows["y_right"].to_list())
+    assert (rows["close_to_close"] * 100).round().to_list() == rows["ds"].dt.day().to_list()
+    assert (rows["days_from_start"] == rows["days_from_start_right"]).all()
+    assert dataset.static.equals(plain.static)
+    assert dataset.schema == plain.schema.replace(past=("close_to_close",))
+    assert dataset.panel().num_rows == rows.height
+
+
+def test_what_the_other_file_lacks_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="oxford_man has no returns 'daily'; there are open_to_close, close_to_close"):
+        load(tmp_path, "daily")
+    with pytest.raises(SourceError, match=rf"there is no .*{DAILY}; write it with the columns .*the data are rv5"):
+        load(tmp_path, "close_to_close")
+    rows = {"unique_id": [".XYZ"], "ds": [dt.datetime(2019, 6, 28)], "log_rv5": [-9.0], "ret_cc": [0.0]}
+    pl.DataFrame(rows | {"region": ["EMEA"]}).write_parquet(tmp_path / DAILY)
+    with pytest.raises(SourceError, match=r"symbols that the task does not know: \.XYZ"):
+        load(tmp_path, "close_to_close")
 
 
 def test_the_zip_as_downloaded_is_read_alike(tmp_path):

@@ -139,7 +139,10 @@ def write_sample(folder):
 
 
 def write_favorita_tables(folder):
-    """Two stores and their families from the second Monday of 2013 on; the tasks' weeks end on Sundays."""
+    """Two stores and their families from the second Monday of 2013 on; the tasks' weeks end on Sundays.
+
+    The third store, and 2015, are in the daily sales alone.
+    """
     (folder / "fev").mkdir()
     dates, first = days(dt.datetime(2013, 1, 1), 90), dt.datetime(2013, 1, 13)
     families = ["1_EGGS", "2_EGGS"]
@@ -148,9 +151,14 @@ def write_favorita_tables(folder):
         for period, stamps in (("1D", dates), ("1W", weeks), ("1M", months)):
             long(ids, stamps, y=lambda i: float(i)).write_parquet(folder / f"fev/favorita_{name}_{period}.parquet")
     long(["1", "2"], days(first, 15, "1w"), y=lambda i: float(i)).write_parquet(folder / "fev/rossmann_1W.parquet")
-    sales = long([*families, "3_EGGS"], dates, onpromotion=lambda i: i % 90)
+    later = days(dt.datetime(2015, 1, 1), 90)
+    every = pl.concat([dates, later])
+    sales = long(
+        [*families, "3_EGGS"], every, onpromotion=lambda i: i % 90, y=lambda i: float(i % 90 % 7) if i % 90 > 3 else 0.0
+    )
     store = pl.col("unique_id").cast(pl.String).str.slice(0, 1).cast(pl.Int64)
     fixed = {"family": "EGGS", "city": "Quito", "state": "Pichincha", "type": "D"}
+    long(["01", "02"], later, y=lambda i: 1000.0 + i).write_parquet(folder / "favorita_transactions_daily.parquet")
     sales.with_columns(
         store_nbr=store, cluster=store % 2, **{name: pl.lit(value) for name, value in fixed.items()}
     ).write_parquet(folder / "store_sales_train.parquet")
@@ -160,10 +168,16 @@ def write_favorita_tables(folder):
     oil = pl.DataFrame({"ds": dates, "oil_wti": [None, *range(93, 182)]}).filter(pl.col("ds").dt.weekday() < 6)
     oil.write_parquet(folder / "favorita_oil.parquet")
     holidays = [(2, "Holiday", "National", 0), (3, "Holiday", "National", 1), (4, "Event", "National", 0)]
+    places = {"National": "Ecuador", "Local": "Quito", "Regional": "Pichincha"}
     rows = [(dates[i], *rest) for i, *rest in [*holidays, (5, "Holiday", "Local", 0), (6, "Transfer", "National", 0)]]
-    pl.DataFrame(rows, schema=["ds", "holiday_type", "locale", "transferred"], orient="row").write_parquet(
-        folder / "favorita_holidays.parquet"
-    )
+    rows += [
+        (later[i], "Holiday", locale, 0)
+        for i, locale in ((10, "Local"), (11, "Regional"), (12, "National"), (13, "National"))
+    ]
+    pl.DataFrame(rows, schema=["ds", "holiday_type", "locale", "transferred"], orient="row").with_columns(
+        locale_name=pl.col("locale").replace_strict(places),
+        description=pl.when(pl.col("ds") == later[13]).then(pl.lit("Terremoto")).otherwise(pl.lit("Fiesta")),
+    ).write_parquet(folder / "favorita_holidays.parquet")
 
 
 @pytest.mark.parametrize("name", PARQUET)
@@ -176,7 +190,8 @@ def test_every_data_set_becomes_a_panel(name, folder):
 
 
 def test_an_unknown_data_set_or_option_is_told_with_those_that_there_are(folder):
-    assert set(PARQUET) == {"eia", "fev", "frat", "m5", "m5_sample", "oxford_man_rk", "oxford_man_rv5", "rossmann"}
+    others = {"oxford_man_rk", "oxford_man_rv5", "rossmann", "store_sales"}
+    assert set(PARQUET) == {"eia", "fev", "frat", "m5", "m5_sample"} | others
     with pytest.raises(ConfigError, match=r"no data set 'rossman' .did you mean 'rossmann'"):
         load("rossman", folder)
     with pytest.raises(ConfigError, match=r"m5 has no option 'evry'; its options are every"):
@@ -266,6 +281,30 @@ def test_fev_days_know_the_last_price_of_oil_and_holidays_of_the_whole_country(f
     assert rows.filter("holiday")["ds"].dt.day().to_list() == [3, 7]
     with pytest.raises(ConfigError, match=r"fev has no task 'rossman_1D' .did you mean 'rossmann_1D'"):
         load("fev", folder, task="rossman_1D")
+
+
+def test_store_sales_begin_with_a_sale_and_a_day_without_one_is_missing_and_not_told_ahead(folder):
+    dataset = load("store_sales", folder)
+    one = dataset.frame.filter(unique_id="2_EGGS")
+    assert one["ds"].min() == dt.date(2015, 1, 5)  # nothing is sold on the first four days
+    assert one.filter(pl.col("y").is_null())["ds"].to_list()[:2] == [dt.date(2015, 1, 8), dt.date(2015, 1, 15)]
+    np.testing.assert_allclose(one["y"].to_numpy()[:3], np.log([4, 5, 6]))
+    assert "open" not in dataset.schema.known
+    assert dataset.schema.past == ("transactions", "oil")
+    assert one["transactions"][0] == 1000 + 90 + 4
+    assert one["oil"].unique().to_list() == [179.0]  # the last price, of a Friday in 2013
+    assert dataset.frame.filter(unique_id="3_EGGS")["transactions"].unique().to_list() == [-1.0]
+    assert one["onpromotion"].to_list() == list(range(4, 90))
+
+
+def test_store_sales_know_holidays_of_the_city_the_state_and_the_country(folder):
+    dataset = load("store_sales", folder)
+    one = dataset.frame.filter(unique_id="1_EGGS")
+    assert one.filter(local_hol="Fiesta")["ds"].to_list() == [dt.date(2015, 1, 11)]
+    assert one.filter(regional_hol="Fiesta")["ds"].to_list() == [dt.date(2015, 1, 12)]
+    national = dataset.events.filter(pl.col("national_hol") != "none")
+    assert national.select("ds", "national_hol").rows() == [(dt.date(2015, 1, 13), "Fiesta")]  # and no earthquake
+    assert dataset.static.filter(unique_id="1_EGGS").row(0) == ("1_EGGS", "1", "EGGS", "Quito", "Pichincha", "D", "1")
 
 
 @pytest.mark.parametrize("name", PARQUET)

@@ -10,11 +10,17 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from raw_samples import load_at, write_electricity, write_favorita, write_oxford_man, write_traffic
+from raw_samples import (
+    load_at,
+    write_electricity,
+    write_favorita,
+    write_oxford_man,
+    write_store_sales,
+    write_traffic,
+)
 from typer.testing import CliRunner
 
 from lab.__main__ import app
-from lab.experiments import paper_task
 from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
 from lab.experiments.paper_task import METRICS, PaperTask, forecast_blocks, num_drawn
 from lab.experiments.part_panels import Panels
@@ -267,6 +273,53 @@ def test_settings_are_the_papers(task):
     assert (config.train.betas, config.train.epsilon, config.train.seed) == ((0.9, 0.999), 1e-8, 7)
 
 
+@each_task
+def test_settings_are_the_papers_under_its_preset_and_the_protocol_holds(task):
+    plain, config = task.config("mqt", 7, {}), task.under("paper").config("mqt", 7, {})
+    research = config.model.research
+    assert (research.block, research.horizon_code, research.position_norm) == ("bare", False, False)
+    assert (research.plain_start, config.train.alignment_rate, config.train.clip_norm) == (True, 1.0, None)
+    assert (config.window, config.split, config.scaling.by) == (plain.window, plain.split, "none")
+    assert config.model.replace(research=plain.model.research) == plain.model
+    assert (config.train.learning_rate, config.train.patience) == (plain.train.learning_rate, 5)
+
+
+def test_settings_are_equal_for_all_networks_of_a_preset_but_for_the_network():
+    task = OXFORD_MAN.under("paper")
+    mqt = task.config("mqt", 0, {})
+    for name in ("mqt-nods", "mqt-all", "mqcnn", "mqrnn"):
+        assert task.config(name, 0, {}) == mqt.replace(model=mqt.model.replace(model=name))
+
+
+def test_settings_are_the_users_unless_results_would_not_be_comparable():
+    task = OXFORD_MAN.under("paper")
+    assert task.config("mqt", 0, {"window": {"num_fcts": 3}, "model": {"block": "residual"}}).window.num_fcts == 3
+    for tables in (
+        {"window": {"horizon": 4}},
+        {"model": {"quantiles": [0.5]}},
+        {"split": {"train_until": "2010-01-01"}},
+    ):
+        with pytest.raises(ConfigError, match="remove it from the config"):
+            task.config("mqt", 0, tables)
+    with pytest.raises(ConfigError, match=r"preset is 'papr' \(did you mean 'paper'\?\)"):
+        OXFORD_MAN.under("papr")
+
+
+def test_a_network_by_the_recipe_learns_from_the_training_part_alone(tmp_path):
+    write_oxford_man(tmp_path, dt.date(2014, 10, 1))
+    trial = ("run", "oxford-man", "--preset", "recipe", "--data", tmp_path, "--out", tmp_path / "out", "--json")
+    settings = ("--model", "mqcnn", "--set", "train.max_steps=2", "--set", "model.members=1")
+    (record,) = json.loads(run(*trial, *settings))["records"]
+    assert (record["task"], record["config"]["scaling"]["by"]) == ("oxford-man-recipe", "recent")
+    assert record["config"]["split"]["train_until"].startswith("2015-12-31")
+    panels = Panels(OXFORD_MAN.under("recipe"), tmp_path / "out" / "panels" / "oxford-man-recipe")
+    assert panels.part("train").span[1] <= np.datetime64("2015-12-31").astype("M8[us]").astype(int)
+    forecasts = pl.read_parquet(tmp_path / "out" / "oxford-man-recipe" / "mqcnn-0" / "forecasts.parquet")
+    assert forecasts.select("unique_id", "cutoff").n_unique() == record["details"]["scored_blocks"]
+    message = run(*trial, "--model", "mqcnn-unforked", fails=True)
+    assert "the recipe decides how mqcnn is trained" in message
+
+
 def test_the_table_has_the_published_numbers_and_means_over_seeds():
     metrics = [dict.fromkeys(METRICS, value) for value in (0.2, 0.4)]
     config, details = {"train": {"max_steps": 5}}, {"scored_blocks": 3}
@@ -275,7 +328,7 @@ def test_the_table_has_the_published_numbers_and_means_over_seeds():
     assert rows["DeepAR"][:3] == ("published", "0.574", "0.23")
     assert rows["MQTransformer"][1:3] == ("0.256", "0.106")
     assert rows["MQTransformer, no forking, 450K"][1:3] == ("0.2645", "0.109")
-    assert rows["mqcnn"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * 4, "2")
+    assert rows["mqcnn"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * len(METRICS), "2")
     assert "at most 5 steps" in ELECTRICITY.notes(records)[1]
     assert "53,505" in ELECTRICITY.notes(records)[2]
     assert "139,635" in TRAFFIC.notes(records)[2]
@@ -415,15 +468,14 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(panels_for, tmp_path):
     assert len({(spec.folder / "run" / "model.safetensors").read_bytes() for spec in (straight, broken)}) == 1
 
 
-def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files, monkeypatch):
+def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files):
     assert {name: len(choices) for name, choices in SearchConfig().space.items()} == {  # type: ignore[arg-type]
         "model.hidden_dim": 3,
         "train.learning_rate": 3,
     }
-    two = SearchConfig(space={"train.learning_rate": (1e-3, 1e-2)})
-    monkeypatch.setattr(paper_task, "SearchConfig", lambda: two)
     command = ("run", "retail", "--data", retail_files, "--out", retail_files / "out", "--set", "train.max_steps=2")
-    (record,) = json.loads(run(*command, "--search", "--json"))["records"]
+    small = ("--set", 'search.space={"train.learning_rate"=[1e-3, 1e-2]}')
+    (record,) = json.loads(run(*command, "--search", "--json", *small))["records"]
     losses = record["details"]["valid_losses"]
     assert len(losses) == 2
     assert record["details"]["best"] == min(losses, key=lambda name: losses[name])
@@ -443,6 +495,24 @@ def test_revisions_of_retail_are_judged_over_thirty_creation_times(retail_files)
     assert str(revisions["ds"].min())[:10] == "2016-03-01"
     assert str(revisions["ds"].max())[:10] == "2016-04-28"
     assert "days to go" in (out / "retail" / "revisions-0.html").read_text()
+
+
+def test_families_of_stores_have_the_protocol_of_retail(tmp_path):
+    task = open_experiment("retail-families")
+    assert (task.parts, task.fixed, task.horizon) == (RETAIL.parts, RETAIL.fixed, RETAIL.horizon)
+    write_store_sales(tmp_path)
+    out = tmp_path / "out"
+    command = ("run", "retail-families", "--preset", "paper", "--data", tmp_path, "--out", out, "--revisions")
+    outcome = json.loads(run(*command, "--set", "train.max_steps=2", "--json"))
+    (record,) = outcome["records"]
+    actuals = Panels(task, out / "panels" / "retail-families").actuals("test")
+    scored = actuals.filter(pl.col("ds").cast(pl.Date) > dt.date(2015, 12, 30))["y"]
+    assert record["details"]["scored_blocks"] == 4  # one creation time of each series
+    assert record["details"]["scored_values"] == scored.count() < len(scored) == 120
+    for level in (0.5, 0.9):
+        one = [line for line in outcome["tables"]["loss by lead"] if line["level"] == level]
+        assert np.mean([line["centred"] for line in one]) == pytest.approx(0, abs=1e-9)
+    assert pl.read_parquet(out / "retail-families-paper" / "mqt-0" / "revisions.parquet")["cutoff"].n_unique() == 30
 
 
 def test_a_forecast_sees_its_block_alone(electricity_files, tmp_path):
