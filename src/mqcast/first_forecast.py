@@ -271,9 +271,9 @@ def _as_days(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _csv(table: pl.DataFrame) -> bytes:
-    days = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
+    has_zone = any(getattr(kind, "time_zone", None) for kind in table.dtypes)
     packed = io.BytesIO()
-    (table if any(getattr(table[name].dtype, "time_zone", None) for name in days) else _as_days(table)).write_csv(packed)
+    (table if has_zone else _as_days(table)).write_csv(packed)
     return packed.getvalue()
 
 
