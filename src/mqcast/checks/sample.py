@@ -19,11 +19,12 @@ def sample_frame(schema: Schema | None = None, horizon: int = 4, num_steps: int 
     """Six series of simulated demand, with all columns that the schema names.
 
     They sell on very unlike levels, one sells a few pieces now and then, and one begins late. Where the schema has
-    columns that are known ahead, the rows reach `horizon` steps beyond the last sale.
+    columns that are known ahead, the rows reach two horizons beyond the last sale: position encodings look around
+    each target.
     """
     schema = schema or Schema()
     length = num_steps or max(40, 8 * horizon)
-    ahead = horizon if schema.known or schema.events else 0
+    ahead = 2 * horizon if schema.known or schema.events else 0
     demand = lognormal_world(len(LEVELS), length, 1, seed=0).demand[:, :length]
     dates = _dates(schema.freq or "W", length + ahead)
     parts = []
