@@ -1,6 +1,7 @@
 """Commands that look at data, forecast and judge: from a bare file to ranked revisions, and ten mistakes each."""
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 from mqcast import Forecaster, Panel, evaluate, volatility
 from mqcast.cli import app
 from mqcast.cli.app import main
-from mqcast.errors import MqcastError
+from mqcast.data.export import frames_of
+from mqcast.errors import ConfigError, MqcastError
 from mqcast.models.recipe import settings_for
+from mqcast.run import Run
 from mqcast.settings.merge import user_layers
 from mqcast.simulate import lognormal_world
 
@@ -243,6 +246,33 @@ def test_a_saved_forecaster_is_reported_with_its_own_panel(home: Path, tmp_path)
     Forecaster.of_run(home / "run", Panel.open(home / "panel")).save(tmp_path / "saved")
     run("report", tmp_path / "saved", "--out", tmp_path / "report.html")
     assert "seasonal-naive" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_is_loaded_like_a_saved_forecaster(home: Path, tmp_path):
+    panel = Panel.open(home / "panel")
+    loaded = Forecaster.load(home / "run", home / "panel")
+    loaded.save(tmp_path / "saved")
+    expected = Forecaster.of_run(home / "run", panel).predict()
+    assert loaded.predict().equals(expected)
+    assert Forecaster.load(tmp_path / "saved").predict().equals(expected)
+    assert Forecaster.load(tmp_path / "saved", panel).predict().equals(expected)
+
+
+def test_a_run_forecasts_a_frame_without_the_panel_that_it_was_trained_on(home: Path):
+    panel = Panel.open(home / "panel")
+    alone, frames = Forecaster.load(home / "run"), frames_of(panel)
+    found = alone.predict(frames.rows, static=frames.static, events=frames.events)
+    assert found.equals(Forecaster.load(home / "run", panel).predict())
+    with pytest.raises(ConfigError, match="contains no data; give a frame, or load it with panel="):
+        alone.predict()
+
+
+def test_a_loaded_forecaster_reads_its_weights_once(home: Path, tmp_path, monkeypatch):
+    shutil.copytree(home / "run", tmp_path / "run")
+    forecaster = Forecaster.load(tmp_path / "run", home / "panel")
+    before = forecaster.predict()
+    monkeypatch.setattr(Run, "network", lambda run: pytest.fail("the weights were read again"))
+    assert forecaster.predict().equals(before)
 
 
 def test_what_if_says_the_total_change(home: Path, tmp_path):

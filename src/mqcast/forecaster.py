@@ -160,7 +160,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             before._fitted()
         if isinstance(frame, Panel):
             return frame, FrameTypes()
-        schema, like = (self.schema, None) if before is None else (None, before.panel_)
+        schema, like = (self.schema, None) if before is None else (None, before._layout)
         source = open_source(frame)
         panel = Panel.from_frame(source, schema, static, events, like=like)
         return panel, FrameTypes.of(frame, panel.schema.id, panel.schema.time, source)
@@ -403,7 +403,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             from mqcast.report.sources import Sources
 
         self._fitted()
-        panel, cutoff = only(self.panel_, id), self.panel_.last_observed_date
+        panel, cutoff = only(self._data, id), self._data.last_observed_date
         return Sources.of({self._fitted_as_[0]: self._forecast(panel, cutoff)}, panel=panel)
 
     def explain(self, ids: Ids, cutoff: Date | None = None, *, above: float = 0.01) -> IntoDataFrameT:
@@ -411,27 +411,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         self._fitted()
         if not isinstance(self.fitted_, CanExplain):
             raise ConfigError(f"{self._fitted_as_[0]} has no attention to explain; fit {models.DEFAULT}")
-        schema = self.panel_.schema
+        data = self._data
+        schema = data.schema
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
         number("above", above, 0, 1, or_low=True)
         names = ids_of(ids)
         for name in names:
-            self.panel_.index_of(name)
+            data.index_of(name)
         weights: list[pl.DataFrame] = []
         for name in names:
-            weights.append(self.fitted_.explain(self.panel_, [name], cutoff, above))
+            weights.append(self.fitted_.explain(data, [name], cutoff, above))
             if weights[-1].is_empty():
                 raise ConfigError(f"series {str(name)!r} is not forecast from this cutoff; give another")
-        return self.frame_types_.to_native(pl.concat(weights), self.panel_.schema.id)
+        return self.frame_types_.to_native(pl.concat(weights), schema.id)
 
     # -- on disk -------------------------------------------------------------------------------------------------------
 
     @classmethod
     def of_run(cls, folder: str | Path, panel: Panel) -> "Forecaster[pl.DataFrame]":
-        """A forecaster from a trained run and the data to forecast from."""
-        from mqcast.forecaster_files import open_run
-
-        return open_run(cls, path_of("folder", folder), panel)
+        """The same as `load(folder, panel)`."""
+        return cls.load(folder, panel)
 
     def save(self, path: str | Path) -> Path:
         """Write settings, weights and the fitted data to a new folder, for `load`; it contains no code."""
@@ -441,32 +440,54 @@ class Forecaster(Generic[IntoDataFrameT]):
         return save(self, path_of("path", path))
 
     @classmethod
-    def load(cls, path: str | Path) -> "Forecaster[Any]":
-        """Load a forecaster that `save` wrote."""
+    def load(cls, path: str | Path, panel: Panel | str | Path | None = None) -> "Forecaster[Any]":
+        """Load a folder that `save` or `mqcast fit` wrote; its network is then kept in memory.
+
+        A run of `mqcast fit` contains no data. Give the packed panel to forecast, or a frame with each `predict`.
+        With `panel`, a forecaster that `save` wrote forecasts that one in place of its own.
+        """
         from mqcast.forecaster_files import load
 
-        return load(cls, path_of("path", path))
+        data = panel if panel is None or isinstance(panel, Panel) else Panel.open(path_of("panel", panel))
+        return load(cls, path_of("path", path), data)
 
     # -- internals -----------------------------------------------------------------------------------------------------
 
     def _fitted(self) -> None:
         process.use()
-        if not hasattr(self, "panel_"):
+        if not hasattr(self, "fitted_"):
             raise NotFittedError("this Forecaster has not been fitted; call fit(frame) first, or Forecaster.load(path)")
+
+    @property
+    def _data(self) -> Panel:
+        """The fitted data."""
+        if not hasattr(self, "panel_"):
+            raise ConfigError(
+                "this forecaster was loaded from a run, which contains no data; give a frame, or load it with panel="
+            )
+        return self.panel_
+
+    @property
+    def _layout(self) -> Layout:
+        """Roles, kinds and categories of the fitted columns."""
+        if hasattr(self, "panel_"):
+            return self.panel_.layout
+        assert self.run_ is not None  # other models are not loaded without a panel
+        return self.run_.layout
 
     def _panel(self, frame: Any, future: Any, static: Any, events: Any) -> tuple[Panel, FrameTypes]:
         """The data to forecast, read like the fitted frame, and the types of the result."""
         self._fitted()
         if isinstance(frame, Panel):
             return frame, self.frame_types_
-        layout: Layout = self.panel_.layout
-        if all(part is None for part in (frame, future, static, events)):
-            return self.panel_, self.frame_types_
+        layout, fitted = self._layout, getattr(self, "panel_", None) if frame is not None else self._data
+        if fitted is not None and all(part is None for part in (frame, future, static, events)):
+            return fitted, self.frame_types_
         source, frame_types = None, self.frame_types_
         if frame is not None:
             source = open_source(frame)
             frame_types = FrameTypes.of(frame, layout.schema.id, layout.schema.time, source)
-        frames: Frames = gathered(self.panel_, source, static, events)
+        frames: Frames = gathered(layout.schema, fitted, source, static, events)
         if future is not None:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types

@@ -51,7 +51,7 @@ def _save(forecaster: "Forecaster[Any]", path: Path) -> None:
         for name, content in contents.items():
             (draft / name).parent.mkdir(exist_ok=True)
             write_file(draft / name, content)
-        frames, panel = frames_of(forecaster.panel_), forecaster.panel_
+        frames, panel = frames_of(forecaster._data), forecaster._data
         pack(frames.rows, draft / PANEL, static=frames.static, events=frames.events, like=panel)
         contents[f"{PANEL}/{PANEL}.json"] = (draft / PANEL / f"{PANEL}.json").read_bytes()
         Manifest({name: entry_of(content) for name, content in contents.items()}, {}).write(draft)
@@ -78,9 +78,21 @@ def _params(forecaster: "Forecaster[Any]") -> dict[str, Any]:
     }
 
 
-def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
+def load(kind: "type[Forecaster[Any]]", path: Path, panel: Panel | None = None) -> "Forecaster[Any]":
+    """What a folder of `save` or of `mqcast fit` holds, to forecast its own data or a panel."""
     if not (path / FACTS).exists():
-        raise ArtifactError(f"there is no forecaster at {path}, because {FACTS} is missing; write one with save")
+        if (path / PANEL).exists():
+            raise ArtifactError(f"there is no forecaster at {path}, because {FACTS} is missing; save it again")
+        return _open_run(kind, path, panel)
+    forecaster = _open_saved(kind, path)
+    if panel is not None:
+        if isinstance(forecaster.fitted_, FittedNetwork):
+            check_layout(panel, forecaster.fitted_.run, path)
+        forecaster.panel_ = panel
+    return forecaster
+
+
+def _open_saved(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
     files = ArtifactFolder(path, "restore it, or save the forecaster again")
     facts = files.read_json(FACTS)
     if facts.get("format") != FORMAT:
@@ -111,26 +123,29 @@ def load(kind: "type[Forecaster[Any]]", path: Path) -> "Forecaster[Any]":
     return forecaster
 
 
-def open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
+def _open_run(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel | None) -> "Forecaster[Any]":
     if is_model(folder):
+        if panel is None:
+            raise ConfigError(f"the model in {folder} has no data and no columns of its own; load it with panel=")
         name, options = read_options(folder)
         forecaster = kind(name, options.horizon, options.quantiles, panel.schema)
         forecaster.fitted_ = open_model(folder)
     else:
         with process.importing():
-            from mqcast.run import Run
+            from mqcast.run import Run, exists
 
+        if not exists(folder):
+            raise ArtifactError(
+                f"there is no forecaster at {folder}, because both {FACTS} and run.json are missing; write one with "
+                "save or `mqcast fit`"
+            )
         run = Run.open(folder)
         config = run.config
-        forecaster = kind(
-            config.model.model, config.window.horizon, config.model.quantiles, panel.schema, folder=folder
-        )
+        schema = run.layout.schema if panel is None else panel.schema
+        forecaster = kind(config.model.model, config.window.horizon, config.model.quantiles, schema, folder=folder)
         forecaster.fitted_ = FittedNetwork(run)
-    forecaster.panel_, forecaster.frame_types_ = panel, FrameTypes()
+    forecaster.frame_types_ = FrameTypes()
+    if panel is not None:
+        forecaster.panel_ = panel
     forecaster._keep(forecaster._options())
     return forecaster
-
-
-def forecaster_of(kind: "type[Forecaster[Any]]", folder: Path, panel: Panel) -> "Forecaster[Any]":
-    """What a folder of `save` or of `mqcast fit` holds, to forecast a panel."""
-    return load(kind, folder) if (folder / FACTS).exists() else open_run(kind, folder, panel)

@@ -130,7 +130,7 @@ class Run:
     def files(self) -> ArtifactFolder:
         return ArtifactFolder(self.folder, REMEDY)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Roles, kinds and categories of the training panel's columns; frames to forecast from are read with them."""
         packed = self.files.read_verified("schema.json")
@@ -210,14 +210,17 @@ class Run:
     def assembler(self, panel: Panel) -> Assembler:
         """The fitted transforms, applied to a panel with the columns and categories of the training panel."""
         self._check_layout(panel)
+        return Assembler(read_as(panel, self.layout), self.config.window, *self._scalers)
+
+    @cached_property
+    def _scalers(self) -> tuple[TargetScaler, NumberScaler, CategoryFilter]:
         packed = self.files.read_verified("scaling.safetensors")
         try:
             arrays = safetensors.numpy.load(packed)
             check_scalers(arrays, self.layout.encoding)
-            scalers = scalers_of(arrays, self.config)
+            return scalers_of(arrays, self.config)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise self.files.damaged("scaling.safetensors", error) from None
-        return Assembler(read_as(panel, self.layout), self.config.window, *scalers)
 
     def new_network(self, start_from: "Run | None" = None) -> AnyNetwork:
         """A network with initial weights, which depend on the seed alone, or with the weights of another run."""
@@ -227,8 +230,13 @@ class Run:
             network.load_state_dict(start_from.network().state_dict())
         return network
 
+    @cached_property
+    def kept_network(self) -> AnyNetwork:
+        """The trained network, read once and kept in memory; for forecasts, which do not change it."""
+        return self.network()
+
     def network(self) -> AnyNetwork:
-        """The network with the trained weights."""
+        """A new network with the trained weights."""
         packed = self._trained_weights()
         try:
             weights = safetensors.torch.load(packed)
@@ -290,6 +298,7 @@ class Run:
         packed = safetensors.torch.save({name: tensor.cpu().contiguous() for name, tensor in weights.items()})
         final = {METRICS: self.metrics.read_bytes()} if self.metrics.is_file() else {}
         add_files(self.files, {WEIGHTS: packed}, vouch_for=final)
+        self.__dict__.pop("kept_network", None)
 
 
 def _settings(files: ArtifactFolder, packed: bytes) -> RunConfig:

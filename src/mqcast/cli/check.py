@@ -76,7 +76,7 @@ def _opened(folder: Path, given: Path | None, most: int) -> "tuple[Forecaster, i
     else:
         panel = Panel.open(given)
         panel.verify()
-        forecaster = Forecaster.of_run(folder, panel)
+        forecaster = Forecaster.load(folder, panel)
     panel = forecaster.panel_
     if panel.num_series > most:
         forecaster.panel_ = some_series(panel, np.linspace(0, panel.num_series - 1, most).astype(np.int64))

@@ -139,7 +139,7 @@ def what_if_command(
     """
     from mqcast.forecaster import Forecaster
 
-    both = Forecaster.of_run(run, Panel.open(panel)).what_if(future, baseline)
+    both = Forecaster.load(run, Panel.open(panel)).what_if(future, baseline)
     _write(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())

@@ -228,14 +228,13 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
             f"{next(iter(runs.values()))} is a run and needs a packed panel to forecast from, but {data} is not a panel"
         )
     from mqcast.forecaster import Forecaster
-    from mqcast.forecaster_files import forecaster_of
     from mqcast.run_diagnostics import SEEN, judged_runs
 
     networks = {name: path for name, path in runs.items() if (path / "run.json").exists()}
     frames, trained, notes = judged_runs(networks, panel) if networks else ({}, {}, ())
     for name, path in runs.items():
         if name not in networks:
-            frames[name] = forecaster_of(Forecaster, path, panel).revisions(panel)
+            frames[name] = Forecaster.load(path, panel).revisions(panel)
             notes = (*notes, SEEN.format(name))
     ordered = {_name(path): frames[_name(path)] if _is_run(path) else path for path in paths}
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes

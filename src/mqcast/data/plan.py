@@ -15,10 +15,9 @@ from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError, MissingKeyError
 
 
-def gathered(fitted: Panel, frame: Any, static: Any, events: Any) -> Frames:
-    """New tables, each completed by the fitted one: rows, attributes of items, events."""
-    schema = fitted.schema
-    known = frames_of(fitted)
+def gathered(schema: Schema, fitted: Panel | None, frame: Any, static: Any, events: Any) -> Frames:
+    """New tables, each completed by the fitted one, if there is one: rows, attributes of items, events."""
+    known = Frames(pl.DataFrame(), None, None) if fitted is None else frames_of(fitted)
     rows = known.rows if frame is None else _rows(frame, schema)
     attributes = [name for name in schema.static if name != schema.id]
     of_rows = _drawn(rows, [schema.id], attributes)

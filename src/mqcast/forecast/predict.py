@@ -73,7 +73,7 @@ def write_forecasts(
 ) -> Path:
     """Write the forecasts of the creation times of a plan to a Parquet file."""
     panel.require_verified()
-    path, network = Path(path), run.network()
+    path, network = Path(path), run.kept_network
     assemble = run.assembler(panel).on_windows(plan.config)
     shards = series_shards(panel, plan)
     folder = path.with_name(f".{path.name}.{_key(run, panel, plan)}")
@@ -109,7 +109,7 @@ def forecast_frame(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
     """The forecasts of the cutoffs from `first` to `last` in memory, by one process."""
-    network = run.network()
+    network = run.kept_network
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
     frames, limited = [], Limited()

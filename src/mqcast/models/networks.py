@@ -118,7 +118,7 @@ class NetworkModel:
             from mqcast.run import Run
 
         run = Run.open(folder)
-        run.network()  # raises if a file is damaged
+        _ = run.kept_network  # raises if a file is damaged
         return FittedNetwork(run, options.device)
 
 
