@@ -15,16 +15,22 @@ def test_the_public_names_are_pinned():
         "ConfigError",
         "DataError",
         "Forecaster",
+        "Hierarchy",
         "MqcastError",
         "Panel",
+        "Policy",
         "Schema",
         "SchemaError",
         "compare",
         "evaluate",
         "implausible",
+        "orders",
         "pack",
         "quick",
         "rank_revisions",
+        "reconcile",
+        "replay",
+        "totals",
         "volatility",
     ]
     assert all(hasattr(mqcast, name) for name in mqcast.__all__)
@@ -35,7 +41,7 @@ def test_the_public_names_are_pinned():
     [
         ("import mqcast", ("numpy", "polars", "pyarrow", "pydantic", "scipy", "torch")),
         ("from mqcast import *", ("duckdb", "holidays", "pyarrow.parquet", "scipy", "torch")),
-        ("import mqcast.cli, mqcast.simulate, mqcast.evaluation", ("scipy.signal", "torch")),
+        ("import mqcast.cli, mqcast.simulate, mqcast.evaluation, mqcast.decide", ("scipy.signal", "torch")),
     ],
 )
 def test_importing_mqcast_leaves_slow_libraries_for_their_first_use(statement, left_out):

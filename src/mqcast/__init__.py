@@ -10,6 +10,7 @@ from mqcast.version import __version__ as __version__
 if TYPE_CHECKING:
     from mqcast.data.panel import Panel, pack
     from mqcast.data.schema import Schema
+    from mqcast.decide import Hierarchy, Policy, orders, reconcile, replay, totals
     from mqcast.evaluation import compare, evaluate, implausible, rank_revisions, volatility
     from mqcast.first_forecast import quick
     from mqcast.forecaster import Forecaster
@@ -19,31 +20,43 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Forecaster",
+    "Hierarchy",
     "MqcastError",
     "Panel",
+    "Policy",
     "Schema",
     "SchemaError",
     "compare",
     "evaluate",
     "implausible",
+    "orders",
     "pack",
     "quick",
     "rank_revisions",
+    "reconcile",
+    "replay",
+    "totals",
     "volatility",
 ]
 
 # Imported on first use: polars, pyarrow and pydantic take several times as long as everything else together.
 _MODULES = {
     "Forecaster": "mqcast.forecaster",
+    "Hierarchy": "mqcast.decide",
     "Panel": "mqcast.data.panel",
+    "Policy": "mqcast.decide",
     "Schema": "mqcast.data.schema",
     "compare": "mqcast.evaluation",
     "evaluate": "mqcast.evaluation",
     "exceptions": "mqcast.evaluation",  # deprecated
     "implausible": "mqcast.evaluation",
+    "orders": "mqcast.decide",
     "pack": "mqcast.data.panel",
     "quick": "mqcast.first_forecast",
     "rank_revisions": "mqcast.evaluation",
+    "reconcile": "mqcast.decide",
+    "replay": "mqcast.decide",
+    "totals": "mqcast.decide",
     "volatility": "mqcast.evaluation",
 }
 

@@ -115,7 +115,7 @@ def backtest_command(
         verbose=not as_json,
     )
     frame = forecaster.backtest(Panel.open(panel), start, end, refit=refit)
-    _write(frame, out)
+    write_table(frame, out)
     facts = {"forecasts": str(out), "rows": len(frame), "cutoffs": frame["cutoff"].n_unique()}
     tell(as_json, facts, f"forecasts from {facts['cutoffs']} cutoffs are in {out}")
 
@@ -140,7 +140,7 @@ def what_if_command(
     from mqcast.forecaster import Forecaster
 
     both = Forecaster.load(run, Panel.open(panel)).what_if(future, baseline)
-    _write(both, out)
+    write_table(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
     tell(as_json, {"forecasts": str(out), "total_change": changes}, f"total change: {text}; by item and date in {out}")
@@ -168,12 +168,11 @@ def page_command(
     [bold]mqcast page saved --previous last_week.parquet --out page.html[/bold]
     """
     from mqcast.forecaster import Forecaster
-    from mqcast.forecaster_files import forecaster_of
 
     if panel is None and not (run / "panel").exists():
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
-    forecaster = forecaster_of(Forecaster, run, data)
+    forecaster = Forecaster.load(run, data)
     forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
     tell(as_json, {"page": str(out)}, f"the page is {out}")
 
@@ -194,12 +193,12 @@ def _forecast(
         with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
             trained.write(data, out, first, last, on_progress)
     else:
-        _write(trained.forecast(data, first, last), out)
+        write_table(trained.forecast(data, first, last), out)
     if is_first():
         tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
 
 
-def _write(table: pl.DataFrame, out: Path) -> None:
+def write_table(table: pl.DataFrame, out: Path) -> None:
     packed = io.BytesIO()
-    table.write_parquet(packed)
+    table.write_csv(packed) if out.suffix == ".csv" else table.write_parquet(packed)
     write_file(out, packed.getvalue())

@@ -102,6 +102,27 @@ class LognormalOracle:
                     sd[rows, :, t - first] = np.sqrt(variance)
         return mean, sd
 
+    def paths(self, time: int, num_paths: int, seed: int = 0) -> np.ndarray:
+        """(items, horizon, paths): draws of demand in the weeks after a creation time, given what is known then."""
+        check_creation_times(time, time, self.num_weeks)
+        require(self.settings.item_lifts, "paths of lifts that are drawn every week", "leave item_lifts True")
+        rng, parts = np.random.default_rng(seed), []
+        for start in range(0, len(self.demand), ITEMS_A_CHUNK):
+            rows = slice(start, start + ITEMS_A_CHUNK)
+            season = self.categories.season(self.demand.shape[1])[self.category[rows]]
+            regressors = self._regressors(rows)
+            *_, (_, mean, covariance) = self._filtered(rows, regressors, season, time)
+            size, ahead = len(mean), slice(time + 1, time + 1 + self.horizon)
+            noise = rng.standard_normal((size, num_paths, mean.shape[1]))
+            values, vectors = np.linalg.eigh(covariance)
+            root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+            state = mean[:, None] + noise @ root.transpose(0, 2, 1)
+            level = self.settings.sigma_eta * rng.standard_normal((size, self.horizon, num_paths)).cumsum(axis=1)
+            level += self.settings.sigma_eps * rng.standard_normal(level.shape)
+            level += season[:, ahead, None] + regressors[:, ahead] @ state.transpose(0, 2, 1)
+            parts.append(np.exp(level))
+        return np.concatenate(parts)
+
     def _regressors(self, rows: slice) -> np.ndarray:
         """(items, weeks, state): Z_t, with which log Y_t = Z_t·z_t + season + ε."""
         now = self.promotions[rows].astype(float)
