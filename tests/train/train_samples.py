@@ -15,7 +15,7 @@ from pathlib import Path
 from mqcast import Panel
 from mqcast.data.batch import Batch
 from mqcast.errors import EventReachWarning, Interrupted
-from mqcast.launch import was_restarted
+from mqcast.launch import is_worker, leave, was_restarted
 from mqcast.nn.networks import Network
 from mqcast.run import Run
 from mqcast.settings import ModelConfig, RunConfig, ScalingConfig, TrainConfig, WindowConfig
@@ -130,8 +130,12 @@ def main() -> None:
         loop.fit(
             sample_panel(), config(checkpoint_minutes=0.0), Path(sys.argv[1]), resume=True, listeners=(after_step,)
         )
+        code = 0
     except Interrupted as stopped:
-        sys.exit(128 + stopped.signal)
+        code = 128 + stopped.signal
+    if is_worker():
+        leave(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

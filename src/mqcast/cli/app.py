@@ -3,7 +3,6 @@
 import gc
 import json
 import logging
-import os
 import re
 import sys
 import warnings
@@ -20,7 +19,7 @@ from typer.core import TyperGroup
 
 from mqcast.arguments import levels_of, whole_number
 from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, PeerLostError
-from mqcast.launch import is_first, is_worker, keep_pages, leave_with_parent, num_cores, run_processes, say_why
+from mqcast.launch import is_first, is_worker, keep_pages, leave, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.models import DEFAULT, names
 from mqcast.models.protocol import TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_PERIODS, PRESETS, RunConfig
@@ -204,11 +203,9 @@ def main(commands: typer.Typer = app, module: str = "mqcast") -> None:
     _program.commands, _program.module = commands, module
     try:
         _main()
-    except SystemExit as leave:
-        if is_worker() and isinstance(leave.code, int | None):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(leave.code or 0)  # gloo's threads may still use what the interpreter would now destroy
+    except SystemExit as ending:
+        if is_worker() and isinstance(ending.code, int | None):
+            leave(ending.code or 0)
         raise
 
 
