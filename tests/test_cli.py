@@ -109,7 +109,7 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in run("--debug", "inspect", "nowhere", cwd=tmp_path).stderr
 
 
-def test_the_demo_trains_judges_and_writes_a_page_that_needs_no_network(tmp_path):
+def test_the_demo_trains_judges_and_writes_pages_that_need_no_network(tmp_path):
     given = ("demo", "--items", 12, "--steps", 3, "--folder", tmp_path / "demo")
     done = run(*given, "--json")
     assert done.returncode == 0, done.stderr
@@ -119,9 +119,11 @@ def test_the_demo_trains_judges_and_writes_a_page_that_needs_no_network(tmp_path
     assert list(rows) == ["best possible", "MQTransformer", "MQ-CNN", "same week last year"]
     assert rows["best possible"]["regret P50"] == 0
     assert all(row["V P50 lo"] <= row["V P50"] <= row["V P50 hi"] for row in rows.values())
-    page = (tmp_path / "demo" / "report.html").read_text()
-    assert "MQTransformer" in page
-    assert not re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?http""", page)
+    report, coming = ((tmp_path / "demo" / name).read_text() for name in ("report.html", "page.html"))
+    assert "MQTransformer" in report
+    assert "The coming 13 weeks" in coming
+    for page in (report, coming):
+        assert not re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?http""", page)
     assert "Excess volatility" in run(*given).stdout  # what is trained already is not trained again
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from mqcast.data.panel import Panel, pack
 from mqcast.data.summary import Summary, summarise
 from mqcast.evaluation.slices import promotions
+from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, TrainOptions, get
 from mqcast.models.protocol import CanDescribe
 from mqcast.report.sources import ALL_EVENTS, Sources, Trained
@@ -28,6 +29,7 @@ FIRST_TEST, LAST_TEST = NUM_WEEKS - 3 * HORIZON, NUM_WEEKS - 1
 class DemoResult:
     panel_folder: str
     report: str
+    page: str
     summary: Summary
     scored: str
     table: list[dict[str, float | str]]
@@ -49,10 +51,15 @@ def run_demo(
         forecasts[name], trained[name] = _forecast(panel, world, model, folder / "runs" / model, steps, seed)
     forecasts[NAIVE] = _naive(panel, world)
     tell("judging every creation time")
-    findings = _write(folder / "report.html", world, panel, forecasts, trained)
+    report, page = folder / "report.html", folder / "page.html"
+    findings = _write(report, world, panel, forecasts, trained)
+    tell("forecasting the coming weeks")
+    Forecaster.load(folder / "runs" / NETWORKS["MQTransformer"], panel).page(page, cutoff=_date(world, LAST_TEST))
     scored = f"{num_items:,} items × {LAST_TEST - FIRST_TEST + 1} creation times × {HORIZON} weeks ahead"
-    seconds, report = time.perf_counter() - started, folder / "report.html"
-    return DemoResult(str(folder / "panel"), str(report), summarise(panel), scored, _table(findings), seconds)
+    seconds = time.perf_counter() - started
+    return DemoResult(
+        str(folder / "panel"), str(report), str(page), summarise(panel), scored, _table(findings), seconds
+    )
 
 
 def _date(world: World, week: int) -> str:

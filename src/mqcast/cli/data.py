@@ -28,7 +28,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a retailer, train MQTransformer and MQ-CNN, evaluate every creation time, and write a report.
+    """Simulate a retailer, train MQTransformer and MQ-CNN, evaluate every creation time, and write a report and a
+    page on the coming weeks.
 
     After an interruption, the same command continues where it stopped.
 
@@ -56,7 +57,8 @@ def demo(
         for row in rows:
             table.add_row(*row)
         console.print(table)
-    console.print(f"the report is {result.report} ({result.seconds:.0f} s)", highlight=False, soft_wrap=True)
+    console.print(f"the report on the past is {result.report}", highlight=False, soft_wrap=True)
+    console.print(f"the coming weeks are in {result.page} ({result.seconds:.0f} s)", highlight=False, soft_wrap=True)
 
 
 @app.command("init")
