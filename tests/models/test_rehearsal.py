@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,10 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mqcast import Forecaster
+from mqcast import Forecaster, Schema
 from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
+from mqcast.data.windows import as_time
+from mqcast.errors import KnownValuesError
 from mqcast.models import TrainOptions, get
+from mqcast.models.holdout import hold_out
 from mqcast.models.networks import FittedNetwork
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
 from mqcast.run import Run
@@ -153,3 +157,18 @@ def test_rows_that_are_missing_among_the_held_out_dates_do_not_end_the_fit(num_g
     found = get("mqcnn").fit(rows, options())
     assert found.run.calibrator is not None
     assert found.forecast(rows)["unique_id"].n_unique() == 12
+
+
+def test_on_a_grid_of_rows_no_held_out_target_is_after_the_last_observation():
+    """One series has no rows on five of the last days: its horizon is longer than that of the others."""
+    days = pl.date_range(date(2022, 1, 3), date(2022, 7, 22), "1d", eager=True).cast(pl.Datetime("us"))
+    days = days.filter(days.dt.weekday() < 6)
+    kept = {"whole": days, "holed": days[:-8].append(days[-4:-3]).append(days[-1:])}
+    rows = [pl.DataFrame({"unique_id": name, "ds": at, "y": 1.0, "promo": 0.0}) for name, at in kept.items()]
+    panel = Panel.from_frame(pl.concat(rows), Schema(freq="B", time_grid="rows", known=("promo",)))
+    holdout = hold_out(panel, TrainOptions(horizon=5, quantiles=(0.5,)))
+    assert holdout.last == days[-12]  # from here, five rows of the series with holes end at the last day
+    last = panel.steps_until(as_time(holdout.last, panel.axis))
+    panel.require_future(5, last)
+    with pytest.raises(KnownValuesError):
+        panel.require_future(5, last + 1)

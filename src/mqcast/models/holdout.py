@@ -64,7 +64,7 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     most = max(MOST_HORIZONS * horizon, FEWEST_STEPS)
     num_steps = int(np.clip(length // LARGEST_SHARE, horizon, most))
     begin = known.last_observed_time(num_steps)
-    first, last = known.axis.dates(np.array([begin, known.last_observed_time(horizon)])).to_list()
+    first, last = known.axis.dates(np.array([begin, _last_cutoff(known, horizon, num_steps)])).to_list()
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
@@ -82,6 +82,19 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
 
 def tell_not_calibrated(error: TooFewRevisionsError) -> None:
     warn(f"quantiles are not calibrated: {error.problem}; give more history", NotCalibratedWarning)
+
+
+def _last_cutoff(panel: Panel, horizon: int, num_steps: int) -> int:
+    """The last time whose targets are not after the last observation, of whichever series.
+
+    On a grid of rows, a series with few rows of late has a horizon that is longer than that of others.
+    """
+    series, end = np.arange(panel.num_series), panel.last_observed_time()
+    for steps_before in range(horizon, num_steps):
+        time = panel.last_observed_time(steps_before)
+        if panel.times_at(series, panel.steps_until(time) + horizon, 1).max() <= end:
+            return time
+    return panel.last_observed_time(num_steps)
 
 
 def _actuals(panel: Panel, after: int) -> pl.DataFrame:
