@@ -42,6 +42,14 @@ def roles(found) -> dict[str, str]:
     return dict(found.roles.select("column", "role").iter_rows())
 
 
+def test_a_column_with_one_value_everywhere_is_left_out_and_the_table_says_so(tmp_path):
+    found = made(sales(ahead=HORIZON).with_columns(chain=pl.lit("A"), closed=pl.lit(0)), tmp_path)
+    told = {column: (role, why) for column, role, why in found.roles.select("column", "role", "why").iter_rows()}
+    assert told["chain"] == told["closed"] == ("left out", "one value everywhere")
+    assert told["city"][0] == "static"
+    assert told["promo"][0] == "known"
+
+
 def test_an_ordinary_history_gives_a_forecast_pages_and_a_folder_to_go_on_from(tmp_path):
     path = tmp_path / "sales.csv"
     sales().write_csv(path)
