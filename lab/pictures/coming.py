@@ -1,7 +1,7 @@
 """The README's picture of the page of the coming weeks: python -m lab pictures coming, or … coming demo/page.html.
 
-Without a page, one is written for a simulated retailer: 200 items, two and a half years of weeks, MQTransformer trained for
-400 steps (a few minutes). Needs Chromium (make browser).
+Without a page, one is written for a simulated retailer: 200 items, two and a half years of weeks, MQTransformer trained
+for 400 steps (a few minutes). Needs Chromium (make browser).
 """
 
 import sys

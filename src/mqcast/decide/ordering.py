@@ -112,7 +112,7 @@ def base_stock(totals: Totals, terms: Terms) -> np.ndarray:
 def quantity(missing: np.ndarray, terms: Terms) -> np.ndarray:
     """What is missing, if anything is, at least the smallest order, and in whole packs, rounded up."""
     wanted = np.where(missing > 1e-9, np.maximum(missing, terms.min_order), 0.0)
-    packs = np.ceil(wanted / terms.pack_size - 1e-9)
+    packs = np.abs(np.ceil(wanted / terms.pack_size - 1e-9))  # of nothing: 0, and not -0
     return np.where(np.isnan(terms.pack_size), wanted, packs * terms.pack_size)
 
 
