@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-import tutorials  # noqa: E402
+import tutorials
 
 PAGES = pytest.mark.parametrize("path", tutorials.pages(), ids=lambda path: path.stem)
 AGAIN = "write the pages anew: .venv/bin/python tools/tutorials.py"

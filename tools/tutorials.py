@@ -68,9 +68,9 @@ def notebook(page: str) -> str:
     cells, end = [], 0
     for cell in CELL.finditer(page):
         cells += _text(page[end : cell.start()])
-        printed = [{"name": "stdout", "output_type": "stream", "text": _lines(cell["output"])}] if cell["output"] else []
-        code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": printed}
-        cells.append(code | {"source": _lines(cell["code"].rstrip())})
+        printed = {"name": "stdout", "output_type": "stream", "text": _lines(cell["output"] or "")}
+        code = {"cell_type": "code", "execution_count": None, "metadata": {}, "source": _lines(cell["code"].rstrip())}
+        cells.append(code | {"outputs": [printed] if cell["output"] else []})
         end = cell.end()
     cells += _text(page[end:])
     cells = [{"id": f"cell-{number}"} | cell for number, cell in enumerate(cells)]
