@@ -1,10 +1,13 @@
 """Pictures in the docs are those that their scripts draw from the modules and records as they are."""
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +41,33 @@ def test_the_tables_of_the_evidence_are_those_of_the_records():
     tables = script("evidence_tables")
     page = tables.PAGE.read_text(encoding="utf-8")
     assert tables.with_tables(page) == page, "write them again: python -m lab pictures evidence_tables"
+
+
+@pytest.mark.parametrize("path", [*DOCS.glob("*.png")], ids=lambda path: path.name)
+def test_a_picture_is_small(path):
+    assert path.stat().st_size <= 200_000
+
+
+def test_the_table_of_the_readme_is_that_of_the_record():
+    """A row has one or several tasks; favorita_stores_1D, _1W stands for two."""
+    record = json.loads((ROOT / "lab" / "results" / "battery" / "table-validation.json").read_text(encoding="utf-8"))
+    ratio = {(line["task"], line["model"]): line["÷ naive"] for line in record["tasks"]}
+    tasks = list(dict.fromkeys(line["task"] for line in record["tasks"]))
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("| SQL relative")[2]
+    seen = []
+    for row in section.splitlines()[2 : section.splitlines().index("")]:
+        title, *cells = row.strip("| ").split(" | ")
+        shown = [re.findall(r"(\**)(\d\.\d{3})", cell) for cell in cells]
+        named = re.findall(r"`([^`]+)`", title)
+        named = [name if not name.startswith("_") else named[0].rpartition("_")[0] + name for name in named] or tasks
+        for model, numbers in zip(("mqt", "lightgbm"), shown, strict=True):
+            values = [ratio[task, model] for task in named]
+            values = [float(np.exp(np.log(values).mean()))] if named == tasks else values
+            assert [number for _, number in numbers] == [f"{value:.3f}" for value in values]
+        for (ours, mine), (theirs, other) in zip(*shown, strict=True):
+            assert (bool(ours), bool(theirs)) == (mine < other, other < mine)
+        seen += named if named != tasks else []
+    assert sorted(seen) == sorted(tasks)
+    lower = sum(ratio[task, "lightgbm"] < ratio[task, "mqt"] for task in tasks)
+    words = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"lower loss on {lower} of {len(tasks)} tasks" in words
