@@ -57,6 +57,8 @@ class Forecaster(Generic[IntoDataFrameT]):
     seed, max_steps, max_minutes   for training
     members     networks that are trained together and forecast by their mean; default: as the settings say
     folder      where the run is written, so that it can be resumed or inspected; default: a temporary folder
+    device      "cpu", "cuda" or "mps"; "auto" takes the first of CUDA, MPS and the CPU that is there
+    verbose     whether training shows its progress
 
     >>> from mqcast import Forecaster
     >>> from mqcast.simulate import lognormal_world
