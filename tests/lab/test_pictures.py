@@ -3,12 +3,16 @@
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+
+from mqcast import Forecaster
+from mqcast.simulate import lognormal_world
 
 ROOT = Path(__file__).parents[2]
 DOCS, PICTURES = ROOT / "docs", ROOT / "lab" / "pictures"
@@ -46,6 +50,17 @@ def test_the_tables_of_the_evidence_are_those_of_the_records():
 @pytest.mark.parametrize("path", [*DOCS.glob("*.png")], ids=lambda path: path.name)
 def test_a_picture_is_small(path):
     assert path.stat().st_size <= 200_000
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here; `make browser` installs it")
+def test_the_picture_of_the_coming_weeks_can_be_taken_of_any_page(tmp_path):
+    world = lognormal_world(8, 60, 4)
+    forecaster = Forecaster("seasonal-naive", 4, (0.1, 0.5, 0.9), world.schema)
+    page = forecaster.fit(world.frame, world.static, world.events).page(tmp_path / "page.html")
+    picture = script("coming").main(page, tmp_path / "page.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert int.from_bytes(picture[16:20], "big") == script("coming").WIDTH
+    assert 600 < int.from_bytes(picture[20:24], "big") < 2000  # the parts that are left out are not on it
 
 
 def test_the_table_of_the_readme_is_that_of_the_record():
