@@ -38,12 +38,16 @@ def shoot(page: Page, folder: Path) -> list[Path]:
     return written
 
 
-def main(report: Path, folder: Path = DOCS) -> list[Path]:
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
+def chromium() -> str:
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
         raise SystemExit("no Chromium here; install it with: make browser")
+    return path
+
+
+def main(report: Path, folder: Path = DOCS) -> list[Path]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme="light")
         page.goto(report.resolve().as_uri())
         page.evaluate(DRAW_ALL)

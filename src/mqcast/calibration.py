@@ -27,7 +27,17 @@ CONSISTENT = 1.5  # standard errors between the coverage and the level that are 
 
 
 class Calibrator(Shifts):
-    """Shifts of quantiles, for frames of forecasts."""
+    """Shifts of quantiles, for frames of forecasts.
+
+    >>> from mqcast.calibration import Calibrator, fit_calibrator
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> earlier = world.oracle_forecasts((0.5, 0.9), first=30, last=49)
+    >>> calibrator = fit_calibrator(earlier, world.actuals)
+    >>> calibrator.apply(forecasts).columns == forecasts.columns
+    True
+    """
 
     @property
     def shifts(self) -> pl.DataFrame:
@@ -76,6 +86,15 @@ def fit_calibrator(
     The forecaster must not have been trained on these targets. Raises `TooFewRevisionsError` if there are fewer than
     8 target dates or 3 cutoffs, from which nothing can be told. A level stays as it is where its coverage is consistent
     with it, and where a change would have raised the summed loss.
+
+    >>> from mqcast.calibration import fit_calibrator
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> earlier = world.oracle_forecasts((0.5, 0.9), first=20, last=55)
+    >>> low = earlier.with_columns(earlier["q0.9"] * 0.6)
+    >>> repaired = fit_calibrator(low, world.actuals).apply(low)
+    >>> repaired["q0.9"].mean() > low["q0.9"].mean()
+    True
     """
     names = names_in(forecasts, schema, id=id, time=time, target=target)
     rows = forecast_table(forecasts, names)

@@ -87,7 +87,16 @@ def warn(text: str, category: type[Warning]) -> None:
 
 
 class MqcastError(Exception):
-    """Everything that mqcast raises on purpose."""
+    """Everything that mqcast raises on purpose.
+
+    >>> from mqcast import MqcastError, Policy
+    >>> try:
+    ...     Policy()
+    ... except MqcastError as error:
+    ...     print(error)
+    ...
+    nothing says how much to order; give holding_cost and shortage_cost, or service_level
+    """
 
     def __init__(self, message: str = ""):
         super().__init__(readable(str(message)))
@@ -104,7 +113,16 @@ def _again(kind: type[BaseException], args: tuple[Any, ...], facts: dict[str, An
 
 
 class SchemaError(MqcastError, ValueError):
-    """The roles do not fit the frame."""
+    """The roles do not fit the frame.
+
+    >>> from mqcast import Schema, SchemaError
+    >>> try:
+    ...     Schema(known=["price"], past=["price"])
+    ... except SchemaError as error:
+    ...     print(str(error).splitlines()[-1])
+    ...
+    column 'price' is both past and known; give it one role, or copy it under another name
+    """
 
 
 class MissingColumnError(SchemaError):
@@ -120,6 +138,16 @@ class DataError(MqcastError, ValueError):
 
     `column`, `series` and `time` say where, as far as they are known; they are part of the message too, shortened where
     they are long.
+
+    >>> import polars as pl
+    >>> from mqcast import DataError, Panel
+    >>> twice = pl.DataFrame({"unique_id": ["soap"] * 2, "ds": ["2024-01-07"] * 2, "y": [1, 2]})
+    >>> try:
+    ...     Panel.from_frame(twice.with_columns(pl.col("ds").str.to_date()), {"freq": "W"})
+    ... except DataError as error:
+    ...     print(error)
+    ...
+    series 'soap', column 'ds', at 2024-01-07: 2 rows; aggregate them before fitting
     """
 
     def __init__(
@@ -193,7 +221,16 @@ class TooFewRevisionsError(DataError):
 
 
 class ConfigError(MqcastError, ValueError):
-    """A setting is impossible."""
+    """A setting is impossible.
+
+    >>> from mqcast import ConfigError, Policy
+    >>> try:
+    ...     Policy(service_level=0.95, pack_size=0)
+    ... except ConfigError as error:
+    ...     print(error)
+    ...
+    pack_size is 0; give a number above 0
+    """
 
 
 class NotFittedError(MqcastError, ValueError, AttributeError):
@@ -201,7 +238,16 @@ class NotFittedError(MqcastError, ValueError, AttributeError):
 
 
 class ArtifactError(MqcastError):
-    """A folder on disk is not what it should be."""
+    """A folder on disk is not what it should be.
+
+    >>> from mqcast import ArtifactError, Panel
+    >>> try:
+    ...     Panel.open("nowhere")
+    ... except ArtifactError as error:
+    ...     print("nowhere" in str(error))
+    ...
+    True
+    """
 
 
 class TrainingError(MqcastError):

@@ -75,6 +75,15 @@ def quick(
     holidays    countries or regions, such as "US"
     minutes     for training, half of them for the backtest
     tell        called with each table and sentence as it comes; default: printed if `verbose`
+
+    >>> from mqcast.simulate import lognormal_world
+    >>> import mqcast
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> first = mqcast.quick(world.frame, horizon=4, model="seasonal-naive", verbose=False)
+    >>> first.roles["role"].to_list()
+    ['id', 'time', 'target', 'known', 'known']
+    >>> first.forecast.height
+    80
     """
     whole_number("horizon", horizon, 1, MOST_PERIODS)
     number("minutes", minutes, 0)

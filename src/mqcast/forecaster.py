@@ -57,6 +57,16 @@ class Forecaster(Generic[IntoDataFrameT]):
     seed, max_steps, max_minutes   for training
     members     networks that are trained together and forecast by their mean; default: as the settings say
     folder      where the run is written, so that it can be resumed or inspected; default: a temporary folder
+    device      "cpu", "cuda" or "mps"; "auto" takes the first of CUDA, MPS and the CPU that is there
+    verbose     whether training shows its progress
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecaster = Forecaster("seasonal-naive", horizon=4, schema=world.schema)
+    >>> forecaster = forecaster.fit(world.frame, static=world.static, events=world.events)
+    >>> forecaster.predict().columns
+    ['unique_id', 'cutoff', 'ds', 'horizon', 'q0.5', 'q0.9']
     """
 
     batch_tolerance = 1e-5  # relative to a series: float32 sums depend on how many series are in a batch

@@ -75,6 +75,7 @@ def test_stock_on_hand_and_on_order_is_subtracted_and_packs_are_rounded_up():
     policy = Policy(service_level=0.5, min_order=6, unit_cost=2)
     found = orders(paths, stock, policy)
     assert found["order"].to_list() == [36, 12, 6, 0]
+    assert not np.signbit(found["order"].to_numpy()).any()
     assert found["order_value"].to_list() == [72, 24, 12, 0]
 
 

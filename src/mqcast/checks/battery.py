@@ -17,7 +17,13 @@ _ALL: dict[str, "Check"] = {}
 
 @dataclass(frozen=True)
 class Check:
-    """One promise. Called with a forecaster (or a `Candidate`), it raises `CheckError` if the promise does not hold."""
+    """One promise. Called with a forecaster (or a `Candidate`), it raises `CheckError` if the promise does not hold.
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.checks import forecasts_are_finite
+    >>> forecasts_are_finite(Forecaster("seasonal-naive", horizon=3)).outcome
+    'passed'
+    """
 
     name: str
     promise: str
@@ -57,7 +63,12 @@ def check(look: Callable[[Candidate], str]) -> Check:
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order of the battery; for `pytest.mark.parametrize("check", all_checks(), ids=repr)`."""
+    """Every check, in the order of the battery; for `pytest.mark.parametrize("check", all_checks(), ids=repr)`.
+
+    >>> from mqcast.checks import all_checks
+    >>> all_checks()[0]
+    <check output_has_the_right_shape>
+    """
     return list(_ALL.values())
 
 
@@ -83,6 +94,12 @@ def check_forecaster(
     static, events   tables that stand apart from the frame, for forecasters that take them
     tolerance   how far, relative to its size, a forecast that should be equal may be off; 0: equal bits
     checks      some of them, by name or as imported; left out: all
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.checks import check_forecaster
+    >>> results = check_forecaster(Forecaster("seasonal-naive", horizon=3))
+    >>> results.passed
+    True
     """
     candidate = Candidate(thing, frame, schema, horizon, static=static, events=events, tolerance=tolerance)
     wanted = all_checks() if checks is None else [_named(one) for one in checks]

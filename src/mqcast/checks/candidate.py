@@ -32,7 +32,14 @@ class Unreadable(Exception):
 
 
 class Candidate:
-    """A forecaster to be checked. Checks share it: it is trained once, and forecasts the data as they are once."""
+    """A forecaster to be checked. Checks share it: it is trained once, and forecasts the data as they are once.
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.checks import Candidate, forecasts_are_finite
+    >>> candidate = Candidate(Forecaster("seasonal-naive", horizon=3))  # its data and forecasts serve several checks
+    >>> forecasts_are_finite(candidate).outcome
+    'passed'
+    """
 
     def __init__(
         self,

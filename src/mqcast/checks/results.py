@@ -14,7 +14,13 @@ SIGNS: dict[Outcome, str] = {"passed": "✓", "failed": "✗", "not applicable":
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of one forecaster: what it promises, whether that holds, what was seen, and how long it took."""
+    """One check of one forecaster: what it promises, whether that holds, what was seen, and how long it took.
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.checks import quantiles_do_not_cross
+    >>> quantiles_do_not_cross(Forecaster("seasonal-naive", horizon=3)).sign
+    '✓'
+    """
 
     name: str
     promise: str
@@ -44,7 +50,15 @@ class CheckResult:
 
 
 class CheckResults(Sequence[CheckResult]):
-    """The results of a battery, in its order; a table where it is printed."""
+    """The results of a battery, in its order; a table where it is printed.
+
+    >>> from mqcast import Forecaster
+    >>> from mqcast.checks import check_forecaster
+    >>> naive = Forecaster("seasonal-naive", horizon=3)
+    >>> results = check_forecaster(naive, checks=["forecasts_are_finite", "quantiles_do_not_cross"])
+    >>> print(len(results), results.passed)
+    2 True
+    """
 
     def __init__(self, subject: str, results: Iterable[CheckResult]):
         self.subject, self._results = subject, tuple(results)

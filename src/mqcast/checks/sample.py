@@ -21,6 +21,11 @@ def sample_frame(schema: Schema | None = None, horizon: int = 4, num_steps: int 
     They sell on very unlike levels, one sells a few pieces now and then, and one begins late. Where the schema has
     columns that are known ahead, the rows reach two horizons beyond the last sale: position encodings look around
     each target.
+
+    >>> from mqcast import Schema
+    >>> from mqcast.checks import sample_frame
+    >>> sample_frame(Schema(freq="D", known=["promo"])).columns
+    ['unique_id', 'ds', 'y', 'promo']
     """
     schema = schema or Schema()
     length = num_steps or max(40, 8 * horizon)

@@ -41,6 +41,14 @@ class Panel:
     The rows of all series are stored one after the other, sorted by id and time; `offsets` has the first row of each
     series. A target that was not observed is NaN. A step is an int64 on the grid of `axis` (with `time_grid="rows"`:
     the number of a row in its series). Steps per row are stored, as `steps`, only if some series has a gap.
+
+    >>> from mqcast import Panel
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> panel = Panel.from_frame(world.frame, world.schema, world.static, world.events)
+    >>> panel.require_future(horizon=4)  # raises unless promotions and holidays are known so far
+    >>> len(panel.ids)
+    20
     """
 
     def __init__(self, layout: Layout, arrays: dict[str, np.ndarray], stored: StoredArrays | None = None):
@@ -393,6 +401,13 @@ def pack(
 
     With `like`, schema, categories and holidays are taken from another panel, so that a network trained on that one can
     read it. `on_progress(rows written, total rows)` is called from time to time.
+
+    >>> from mqcast import Panel, pack
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> panel = pack(world.frame, "panel", world.schema, world.static, world.events)
+    >>> Panel.open("panel").fingerprint == panel.fingerprint
+    True
     """
     folder = path_of("path", path)
     with new_data_folder(folder) as data:

@@ -29,7 +29,13 @@ OF_THE_CALENDAR = (*CALENDAR_FEATURES, YEAR_WAVE)
 
 
 class Schema(Settings):
-    """The roles of columns. Only target, id and time are required; their default names are Nixtla's."""
+    """The roles of columns. Only target, id and time are required; their default names are Nixtla's.
+
+    >>> from mqcast import Schema
+    >>> schema = Schema(target="units", id="item", time="week", known=["price", "promo"], holidays=["US"])
+    >>> schema.replace(freq="W").freq
+    'W'
+    """
 
     error_type: ClassVar[type[MqcastError]] = SchemaError
 

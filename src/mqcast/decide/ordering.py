@@ -57,6 +57,16 @@ def orders(
                are taken to be dependent with this `correlation`
     stock      a frame of the id, `on_hand` and, if there are any, `on_order`, and an item's own holding_cost,
                shortage_cost, unit_cost, pack_size or min_order
+
+    >>> import polars as pl
+    >>> from mqcast import Policy, orders
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> latest = forecasts.filter(cutoff=forecasts["cutoff"].max())
+    >>> stock = world.static.select("unique_id", on_hand=pl.lit(20.0))
+    >>> orders(latest, stock, Policy(lead_time=1, service_level=0.9)).columns[4:6]
+    ['base_stock', 'order']
     """
     names = Names.of(schema, id=id) if hasattr(forecast, "cutoffs") else _names(forecast, schema, id)
     totals = totals_of(forecast, policy, names=names, correlation=correlation, seed=seed)
@@ -112,7 +122,7 @@ def base_stock(totals: Totals, terms: Terms) -> np.ndarray:
 def quantity(missing: np.ndarray, terms: Terms) -> np.ndarray:
     """What is missing, if anything is, at least the smallest order, and in whole packs, rounded up."""
     wanted = np.where(missing > 1e-9, np.maximum(missing, terms.min_order), 0.0)
-    packs = np.ceil(wanted / terms.pack_size - 1e-9)
+    packs = np.abs(np.ceil(wanted / terms.pack_size - 1e-9))  # of nothing: 0, and not -0
     return np.where(np.isnan(terms.pack_size), wanted, packs * terms.pack_size)
 
 

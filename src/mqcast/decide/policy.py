@@ -21,6 +21,10 @@ class Policy:
 
     The level follows from the costs, or from `service_level` if there is one: "cycle", the chance that nothing is short
     before the next order arrives, or "fill", the share of demand that is served from stock.
+
+    >>> from mqcast import Policy
+    >>> Policy(lead_time=2, holding_cost=1, shortage_cost=9).protection
+    3
     """
 
     lead_time: int = 0  # steps

@@ -90,6 +90,14 @@ def replay(
     that cutoff gives. Items start with the first such level in stock; the first `lead_time` steps, which no order can
     reach, are not counted. Forecasts are frames, or Paths of all cutoffs, or a list of Paths. Items that lack a
     forecast or a sale are an error, or left out by missing="drop".
+
+    >>> from mqcast import Policy, replay
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> policy = Policy(holding_cost=1, shortage_cost=9)
+    >>> replay({"oracle": forecasts}, world.actuals, policy).summary.columns[:3]
+    ['forecaster', 'cost', 'fill_rate']
     """
     one_of("missing", missing, Missing)
     whole_number("resamples", resamples)

@@ -82,6 +82,15 @@ def compare(
 
     All models are judged on the same forecasts. Where they do not have the same, rows="common" takes those that all
     have. Warns once of implausible forecasts: see `implausible`.
+
+    >>> from mqcast import compare
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> higher = forecasts.with_columns(forecasts["q0.5"] * 1.2)
+    >>> table = compare({"best": forecasts, "higher": higher}, world.actuals, baseline="best")
+    >>> print(table.to_markdown().splitlines()[0])
+    | dimension | best P50 | best P90 | higher P50 | higher P90 |
     """
     names, levels = names_in(forecasts, schema, id=id, time=time, target=target), levels_of(levels)
     one_of("rows", rows, Rows)

@@ -39,6 +39,14 @@ def implausible(
     """Find implausible forecasts in a frame, or in {model: frame}. See `Implausible`.
 
     actuals: all known demand. Forecasts of future dates are checked too.
+
+    >>> from mqcast import implausible
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> wrong = forecasts.with_columns(forecasts["q0.9"] * 1e6)
+    >>> bool(implausible(forecasts, world.actuals)), bool(implausible(wrong, world.actuals))
+    (False, True)
     """
     if isinstance(multiple, bool) or not isinstance(multiple, int | float | np.number) or not 1 <= multiple < np.inf:
         raise ConfigError(f"multiple is {multiple!r}; give a number of 1 or more, such as {MULTIPLE:g}")

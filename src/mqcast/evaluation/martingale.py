@@ -87,6 +87,13 @@ def volatility(
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
 
     Warns once of implausible forecasts: see `implausible`.
+
+    >>> from mqcast import volatility
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> volatility(forecasts, world.actuals).summary["level"].to_list()
+    [0.5, 0.9]
     """
     names, levels = names_in(revisions, schema, id=id, time=time, target=target), levels_of(levels)
     settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)

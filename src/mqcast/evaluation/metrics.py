@@ -56,6 +56,13 @@ def evaluate(
                             2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
 
     Warns once of implausible forecasts: see `implausible`.
+
+    >>> from mqcast import evaluate
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> evaluate(forecasts, world.actuals, by="horizon").columns[:3]
+    ['horizon', 'rows', 'quantile_loss_q0.5']
     """
     by, chosen = names_of("by", by), flattened(slices)
     if season is not None:

@@ -53,6 +53,13 @@ def rank_revisions(
 
     rank="units" ranks by back_and_forth, which puts high sellers first. per="item" sums over an item's targets (excess:
     their mean).
+
+    >>> from mqcast import rank_revisions
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> rank_revisions(forecasts, world.actuals, top=3).height
+    3
     """
     one_of("rank", rank, Rank)
     one_of("per", per, Per)

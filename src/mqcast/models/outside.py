@@ -27,6 +27,16 @@ def forecast_each(
     """A forecast frame from a function of one history: the targets up to a cutoff → (horizon, quantiles).
 
     Steps without a target are NaN. The function sees nothing after the cutoff, so that it cannot look ahead.
+
+    >>> import numpy as np
+    >>> from mqcast import Panel, models
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> panel = Panel.from_frame(world.frame, world.schema, world.static, world.events)
+    >>> options = models.TrainOptions(horizon=4, quantiles=(0.5, 0.9))
+    >>> recent = lambda y: np.tile(np.nanquantile(y[-8:], options.quantiles), (4, 1))
+    >>> models.forecast_each(panel, options, recent).height
+    80
     """
     plan: CutoffPlan = plan_cutoffs(WindowConfig(horizon=options.horizon, history=1, num_fcts=1), panel, first, last)
     series, cutoffs, values = [], [], []

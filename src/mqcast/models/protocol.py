@@ -25,6 +25,10 @@ class TrainOptions:
     folder      where training keeps its files, so that it can be resumed; None: a temporary folder
     start_from  a fitted model to start from
     listeners   called with the records of progress; None: a bar or log lines, if `verbose`
+
+    >>> from mqcast.models import TrainOptions
+    >>> TrainOptions(horizon=13, quantiles=(0.5, 0.9), max_minutes=5).seed
+    0
     """
 
     horizon: int
@@ -48,7 +52,16 @@ class TrainOptions:
 
 
 class FittedModel(Protocol):
-    """A model that can forecast. It may also have the methods of `CanExplain` and the other protocols below."""
+    """A model that can forecast. It may also have the methods of `CanExplain` and the other protocols below.
+
+    >>> from mqcast import Panel, models
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> panel = Panel.from_frame(world.frame, world.schema, world.static, world.events)
+    >>> fitted = models.get("seasonal-naive").fit(panel, models.TrainOptions(horizon=4, quantiles=(0.5, 0.9)))
+    >>> fitted.forecast(panel).columns
+    ['unique_id', 'cutoff', 'ds', 'horizon', 'q0.5', 'q0.9']
+    """
 
     def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
         """id, cutoff, time, horizon, q0.5 … from every cutoff between two dates; default: the last observation."""
@@ -56,7 +69,12 @@ class FittedModel(Protocol):
 
 
 class Model(Protocol):
-    """A kind of model, registered under a name."""
+    """A kind of model, registered under a name.
+
+    >>> from mqcast import models
+    >>> models.get(models.DEFAULT).fit.__name__
+    'fit'
+    """
 
     def fit(self, panel: Panel, options: TrainOptions) -> FittedModel: ...
 

@@ -48,12 +48,22 @@ _CALL = re.compile(r"(\w+)\((.*)\)")
 
 
 def names() -> tuple[str, ...]:
-    """All names that `get` knows, apart from combinations such as `mean_of(mqt, 3)` and `auto(mqt, mqcnn)`."""
+    """All names that `get` knows, apart from combinations such as `mean_of(mqt, 3)` and `auto(mqt, mqcnn)`.
+
+    >>> from mqcast import models
+    >>> models.names()[:2]
+    ('mqt', 'mqt-nods')
+    """
     return (*FAMILY, *_OWN, *_OUTSIDE)
 
 
 def get(name: Any) -> Model:
-    """The model with this name."""
+    """The model with this name.
+
+    >>> from mqcast import models
+    >>> hasattr(models.get("mean_of(seasonal-naive, 2)"), "fit")
+    True
+    """
     if not isinstance(name, str):
         raise _unknown(name)
     if call := _CALL.fullmatch(name.strip()):
@@ -71,6 +81,17 @@ def register(name: str) -> Callable[[Any], Any]:
     """A decorator that registers a class with `fit` and `forecast` as a model.
 
     See docs/models.md for the optional methods. A name can be registered only once.
+
+    >>> from mqcast import models
+    >>> @models.register("my-model")
+    ... class MyModel:
+    ...     def fit(self, panel, options):
+    ...         self.options = options
+    ...     def forecast(self, panel, first=None, last=None): ...  # see forecast_each
+    ...
+    >>> "my-model" in models.names()
+    True
+    >>> models.unregister("my-model")
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise ConfigError(f"{quoted(name)} cannot be the name of a model; use letters, digits, '-', '_' and '.'")
@@ -90,6 +111,15 @@ def register_frame(name: str, frame: Any) -> None:
     """Register a table of forecasts as a model: id, cutoff, date, horizon and quantiles, or a file of it.
 
     Forecasts are looked up by cutoff. One that the table does not have is an error.
+
+    >>> from mqcast import models
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> models.register_frame("planner", forecasts)
+    >>> "planner" in models.names()
+    True
+    >>> models.unregister("planner")
     """
     try:
         table = read_table(frame, "the forecasts")
@@ -100,7 +130,17 @@ def register_frame(name: str, frame: Any) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a model that was registered."""
+    """Forget a model that was registered.
+
+    >>> from mqcast import models
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.5, 0.9), first=50, last=55)
+    >>> models.register_frame("planner", forecasts)
+    >>> models.unregister("planner")
+    >>> "planner" in models.names()
+    False
+    """
     _OUTSIDE.pop(name, None)
 
 

@@ -276,7 +276,13 @@ def count_world(
     sigma_0: float = 1.0,
     promo_rates: tuple[float, float] = (0.06, 0.04),
 ) -> World:
-    """Integer demand with movable holidays, promotions and a lift class per item; its oracle is a forward filter."""
+    """Integer demand with movable holidays, promotions and a lift class per item; its oracle is a forward filter.
+
+    >>> from mqcast.simulate import count_world
+    >>> world = count_world(num_items=5, num_weeks=30, horizon=4)
+    >>> bool((world.demand == world.demand.round()).all())
+    True
+    """
     size = Size(num_items, num_weeks, horizon, num_categories)
     settings = CountSettings(grid, step_probability, lift_classes, promo_strengths, dispersion, item_lifts)
     require(sigma_0 > 0, f"sigma_0 is {sigma_0}", "give more than 0")

@@ -213,7 +213,13 @@ def lognormal_world(
     psi: float = 0.3,
     promo_rates: tuple[float, float] = (0.06, 0.04),
 ) -> World:
-    """Continuous demand with movable holidays, promotions and lifts per item; its oracle is a Kalman filter."""
+    """Continuous demand with movable holidays, promotions and lifts per item; its oracle is a Kalman filter.
+
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4, seed=1)
+    >>> world.frame.columns
+    ['unique_id', 'ds', 'y', 'promo_display', 'promo_coupon']
+    """
     size = Size(num_items, num_weeks, horizon, num_categories)
     settings = LognormalSettings(sigma_eta, sigma_eps, sigma_0, omega_beta, omega_gamma, psi, item_lifts)
     calendar, category_stream, item_streams = random_streams(seed, num_items)

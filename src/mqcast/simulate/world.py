@@ -45,6 +45,13 @@ class World:
 
     `frame` reaches `horizon` weeks beyond the last sale, where `y` is null and the promotions are known. `events` has
     the raw holiday indicators of weeks 0..num_weeks + 3 * horizon; their effects before and after have to be learnt.
+
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> world.schema.known
+    ('promo_display', 'promo_coupon')
+    >>> world.oracle.quantiles((0.5, 0.9), first=50, last=55).shape  # items, horizon, creation times, levels
+    (20, 4, 6, 2)
     """
 
     name: str
