@@ -9,8 +9,9 @@ import pytest
 from polars.testing import assert_frame_equal
 from scipy.stats import norm, poisson
 
-from mqcast.calibration import Calibrator, error_of_mean, fit_calibrator
+from mqcast.calibration import Calibrator, calibrate
 from mqcast.errors import ArtifactError, TooFewRevisionsError
+from mqcast.evidence import error_of_mean
 
 LEVELS = (0.1, 0.5, 0.9)
 WEEK = np.timedelta64(7, "D")
@@ -73,7 +74,7 @@ def change(calibrator: Calibrator, sample: Sample) -> float:
 
 @pytest.mark.parametrize("wrong", [{"narrow": 0.5}, {"narrow": 2.0}, {"bias": 0.6}, {"narrow": 0.6, "bias": -0.5}])
 def test_known_miscalibration_is_repaired_on_later_dates(wrong):
-    calibrator = fit_calibrator(*vars(simulated(0, **wrong)).values(), LEVELS)
+    calibrator = calibrate(*vars(simulated(0, **wrong)).values(), levels=LEVELS)
     later = simulated(1, **wrong)
     before, after = coverage(later.forecasts, later), coverage(calibrator.apply(later.forecasts), later)
     assert np.abs(before - LEVELS).max() > 0.08
@@ -83,7 +84,7 @@ def test_known_miscalibration_is_repaired_on_later_dates(wrong):
 @pytest.mark.parametrize("seed", range(5))
 def test_calibrated_forecasts_stay_as_they_are_within_noise(seed):
     sample = simulated(seed)
-    calibrator = fit_calibrator(sample.forecasts, sample.actuals)
+    calibrator = calibrate(sample.forecasts, sample.actuals)
     assert change(calibrator, sample) < 0.02
     assert (calibrator.shift == 0).mean() > 0.5
 
@@ -93,7 +94,7 @@ def test_a_common_shock_of_each_date_is_no_evidence_of_miscalibration():
     changes, rows_tell = [], []
     for seed in range(20):
         sample = simulated(seed, num_cutoffs=10, shock=0.8, horizon=2)
-        changes.append(change(fit_calibrator(sample.forecasts, sample.actuals), sample))
+        changes.append(change(calibrate(sample.forecasts, sample.actuals), sample))
         rows_tell.append(np.abs(coverage(sample.forecasts, sample) - LEVELS).max())
     assert np.mean(rows_tell) > 0.08
     assert np.median(changes) < 0.01
@@ -106,7 +107,7 @@ def test_what_happens_at_one_lead_moves_that_lead_alone():
     half = {q: pl.col("q0.5") + (pl.col(q) - pl.col("q0.5")) / 2 for q in ("q0.1", "q0.9")}
     narrow = [pl.when(late).then(width).otherwise(q).alias(q) for q, width in half.items()]
     sample = Sample(sample.forecasts.with_columns(narrow), sample.actuals)
-    after = fit_calibrator(sample.forecasts, sample.actuals).apply(sample.forecasts)
+    after = calibrate(sample.forecasts, sample.actuals).apply(sample.forecasts)
     for of_lead in (after.filter(late), after.filter(~late)):
         assert np.abs(coverage(of_lead, sample) - LEVELS).max() < 0.025
 
@@ -114,7 +115,7 @@ def test_what_happens_at_one_lead_moves_that_lead_alone():
 def test_quantiles_never_cross_and_stay_on_their_side_of_zero():
     sample = simulated(0, narrow=3.0, bias=1.0)
     low = sample.forecasts.with_columns(pl.col("q0.1").clip(0))
-    after = fit_calibrator(low, sample.actuals.with_columns(pl.col("y").clip(0))).apply(low)
+    after = calibrate(low, sample.actuals.with_columns(pl.col("y").clip(0))).apply(low)
     values = after.select("q0.1", "q0.5", "q0.9").to_numpy()
     assert (np.diff(values, axis=1) >= 0).all()
     assert (values >= 0).all()
@@ -136,9 +137,9 @@ def counts(seed: int, rates: np.ndarray, factor: float = 1.0) -> Sample:
 
 def test_counts_that_are_often_zero_keep_the_mass_there():
     sample = counts(0, np.geomspace(0.05, 3, NUM_ITEMS))
-    assert_frame_equal(fit_calibrator(sample.forecasts, sample.actuals).apply(sample.forecasts), sample.forecasts)
+    assert_frame_equal(calibrate(sample.forecasts, sample.actuals).apply(sample.forecasts), sample.forecasts)
     wrong = counts(0, np.geomspace(0.05, 30, NUM_ITEMS), factor=2.0)
-    after = fit_calibrator(wrong.forecasts, wrong.actuals).apply(wrong.forecasts)
+    after = calibrate(wrong.forecasts, wrong.actuals).apply(wrong.forecasts)
     assert not after.equals(wrong.forecasts)
     for name in ("q0.1", "q0.5", "q0.9"):
         assert (after[name] >= 0).all()
@@ -151,7 +152,7 @@ def test_demand_that_may_be_negative_may_be_forecast_so():
     forecasts = sample.forecasts.with_columns(moved)
     mean = sample.forecasts.group_by("unique_id").agg(mean=pl.col("q0.5").mean())
     actuals = sample.actuals.join(mean, on="unique_id").with_columns(y=pl.col("y") - pl.col("mean"))
-    after = fit_calibrator(forecasts, actuals).apply(forecasts)
+    after = calibrate(forecasts, actuals).apply(forecasts)
     assert np.abs(coverage(after, Sample(forecasts, actuals)) - LEVELS).max() < 0.02
 
 
@@ -162,7 +163,7 @@ def test_a_level_whose_change_would_cost_more_than_it_brings_stays():
     names = [f"q{level:g}" for level in LEVELS]
     forecasts = pl.concat([lower(small.forecasts, names), large.forecasts])
     actuals = pl.concat([lower(small.actuals, ["y"]), large.actuals])
-    after = fit_calibrator(forecasts, actuals).apply(forecasts)
+    after = calibrate(forecasts, actuals).apply(forecasts)
     both = [frame.join(actuals, on=["unique_id", "ds"]) for frame in (forecasts, after)]
     for level in LEVELS:
         error = [frame["y"] - frame[f"q{level:g}"] for frame in both]
@@ -173,19 +174,19 @@ def test_a_level_whose_change_would_cost_more_than_it_brings_stays():
 def test_too_few_dates_or_cutoffs_are_refused_with_the_number_needed():
     few = simulated(0, num_cutoffs=3, horizon=3)
     with pytest.raises(TooFewRevisionsError, match="have 5 target dates with demand, and 8 are needed"):
-        fit_calibrator(few.forecasts, few.actuals)
+        calibrate(few.forecasts, few.actuals)
     one = simulated(0, num_cutoffs=2, horizon=9)
     with pytest.raises(TooFewRevisionsError, match="have 2 cutoffs with demand, and 3 are needed"):
-        fit_calibrator(one.forecasts, one.actuals)
+        calibrate(one.forecasts, one.actuals)
     unknown = simulated(0)
     last = unknown.actuals.filter(pl.col("ds") < START + 6 * WEEK)
     with pytest.raises(TooFewRevisionsError, match="have 5 target dates"):
-        fit_calibrator(unknown.forecasts, last)
+        calibrate(unknown.forecasts, last)
 
 
 def test_a_calibrator_reads_back_bit_by_bit():
     sample = simulated(0, narrow=0.7, bias=0.2)
-    made = fit_calibrator(sample.forecasts, sample.actuals)
+    made = calibrate(sample.forecasts, sample.actuals)
     again = Calibrator.from_json(made.to_json())
     assert again.shift.tobytes() == made.shift.tobytes()
     assert_frame_equal(again.apply(sample.forecasts), made.apply(sample.forecasts), check_exact=True)
@@ -203,7 +204,7 @@ def test_a_frame_keeps_its_names_order_library_and_other_columns():
     names = {"unique_id": "sku", "ds": "week"}
     frame = sample.forecasts.rename(names).sample(fraction=1, shuffle=True, seed=1).with_columns(note=pl.lit("x"))
     actuals = sample.actuals.rename(names | {"y": "sold"})
-    calibrator = fit_calibrator(frame, actuals, id="sku", time="week", target="sold")
+    calibrator = calibrate(frame, actuals, id="sku", time="week", target="sold")
     after = calibrator.apply(frame.to_pandas(), id="sku", time="week")
     assert list(after.columns) == frame.columns
     expected = calibrator.apply(sample.forecasts).rename(names)
@@ -215,7 +216,7 @@ def test_a_frame_keeps_its_names_order_library_and_other_columns():
 
 def test_longer_leads_than_those_fitted_move_like_the_longest():
     short, long = simulated(0, narrow=0.5, horizon=3), simulated(0, narrow=0.5, horizon=9)
-    after = fit_calibrator(short.forecasts, short.actuals).apply(long.forecasts)
+    after = calibrate(short.forecasts, short.actuals).apply(long.forecasts)
     assert np.abs(coverage(after.filter(pl.col("horizon") == 9), long) - LEVELS).max() < 0.04
 
 
