@@ -7,8 +7,10 @@ in 90 % of them: for all rows together, and then for each group of leads, for ea
 and for each slice, as far as these differ. `mqcast.evidence` says how far is far enough.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,13 +44,16 @@ class Calibrator(Shifts):
 
         A slice of nulls is that of all rows whose own slice was not among those of the fit.
         """
+        bounds = [math.ceil(2 ** (group / 2) - 1e-9) for group in range(self.shift.shape[2] + 1)]
+        leads = [(first, after - 1) for first, after in pairwise(bounds)]
         rows = [
-            {"level": level, "first_lead": 2**group, "last_lead": 2 ** (group + 1) - 1, "above": above}
+            {"level": level, "first_lead": first, "last_lead": last, "above": above}
             | dict(zip(self.by, names, strict=True))
             | {"shift": float(self.shift[place, i, group, size])}
             for place, names in enumerate([(None,) * len(self.by), *self.slices])
             for i, level in enumerate(self.levels)
-            for group in range(self.shift.shape[2])
+            for group, (first, last) in enumerate(leads)
+            if first <= last
             for size, above in enumerate([0.0, *self.sizes])
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -161,7 +166,7 @@ def calibrate(
     that is moved apart from all rows as far as it differs from them. levels: those to move; left out, all.
 
     The forecaster must not have been trained on these targets. Raises `TooFewRevisionsError` if there are fewer than
-    8 target dates or 3 cutoffs, from which nothing can be told, or too few forecasts of every level. A level stays as
+    8 target dates, 3 cutoffs or half as many cutoffs as leads, or too few forecasts of every level. A level stays as
     it is where its coverage is consistent with it, and among forecasts of a size whose loss a change would have raised.
     """
     names = names_in(forecasts, schema, id=id, time=time, target=target)
@@ -176,12 +181,13 @@ def calibrate(
     edges = np.unique(np.quantile(size, np.arange(1, NUM_SIZES) / NUM_SIZES))
     fifth = np.searchsorted(edges, size)
     evidence = _evidence(rows, actual, not_negative)
-    shift = evidence.common()[None, :, None, None]
     of_lead = evidence.apart(group, int(group.max()) + 1)
     evidence = evidence.less(of_lead.T[group])
     of_size = evidence.apart(fifth, len(edges) + 1)
-    of_slice = evidence.less(of_size.T[fifth]).apart(place, len(labels))
-    shift = shift + of_lead[None, :, :, None] + of_size[None, :, None, :]
+    evidence = evidence.less(of_size.T[fifth])
+    of_slice = evidence.apart(place, len(labels))
+    common = evidence.less(of_slice.T[place]).common()
+    shift = common[None, :, None, None] + of_lead[None, :, :, None] + of_size[None, :, None, :]
     slices = tuple(labels) if by else ()
     shift = np.concatenate([shift, *([shift + of_slice.T[:, :, None, None]] if by else [])])
     calibrator = Calibrator(rows.levels, shift, tuple(edges.tolist()), by, slices, not_negative, num_dates)
@@ -192,9 +198,10 @@ def _require_enough(rows: ForecastTable) -> int:
     num_dates, num_cutoffs = len(np.unique(rows.time)), len(np.unique(rows.cutoff))
     nearest = min(rows.levels, key=lambda level: abs(level - 0.5))
     least_rows = int(np.ceil(LEAST_BEYOND / min(nearest, 1 - nearest) - 1e-9))
+    least_cutoffs = max(LEAST_CUTOFFS, int(rows.lead.max()) // 2)  # fewer forecast much the same dates
     for found, needed, what in (
         (num_dates, LEAST_DATES, "target dates"),
-        (num_cutoffs, LEAST_CUTOFFS, "cutoffs"),
+        (num_cutoffs, least_cutoffs, "cutoffs"),
         (rows.num_rows, least_rows, "forecasts"),
     ):
         if found < needed:

@@ -3,9 +3,9 @@
 
 A score is the error of a quantile in spreads of its forecast, and a quantile is off if its scores are at or below 0 in
 another share of the cases than its level says. Errors of one date go together across series, as do those of one cutoff,
-of near dates and of near cutoffs: chance is judged by these rather than by rows. What is found is shrunk: gaps of coverage
-are taken for draws around 0, with the variance that makes them most likely beside their errors (random effects). A gap
-within its error is left alone, and one far beyond it is taken as it is.
+of near dates and of near cutoffs: chance is judged by these rather than by rows. What is found is shrunk: gaps of
+coverage are taken for draws around 0, with the variance that makes them most likely beside their errors (random
+effects). A gap within its error is left alone, and one far beyond it is taken as it is.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 LEAST_BEYOND = 5  # forecasts whose demand should be on the rarer side of a level
-CAUTION = 1.5  # errors count as so many times as large: dates to come are less like those of the fit than these alike
+CAUTION = 2.0  # errors count as so many times as large: dates to come are less like those of the fit than these alike
 TRUST_IN_CORRELATION = 0.7  # of the errors of different levels, which few dates tell
 VARIANCES = np.concatenate([[0.0], np.geomspace(1e-7, 1, 150)])  # that gaps may have, in variances of a hit
 
@@ -127,9 +127,8 @@ class Evidence:
             number = np.bincount(mine, minlength=num_units)
             told = number * min(level, 1 - level) >= LEAST_BEYOND
             best, gap = _of_units(score, mine, num_units, level)
-            hit = score <= best[mine]
-            own = (hit - (np.bincount(mine, hit, minlength=num_units) / np.maximum(number, 1))[mine]) / number[mine]
-            of_all = ((score <= 0) - (score <= 0).mean()) / len(score)
+            own, of_all = (_centred(score <= at, mine, number) for at in (best[mine], 0.0))
+            own, of_all = own / number[mine], of_all / len(score)
             error = np.zeros(num_units)
             for one in self.clusters:
                 sums = one.sums_by(own, rows, mine, num_units) - one.sums(of_all[:, None], rows)
@@ -139,6 +138,10 @@ class Evidence:
                 between = _most_likely(scaled[:, None] ** 2, noise[:, None])
                 shift[i, told] = best[told] * between / (between + noise + np.finfo(float).tiny)
         return shift
+
+
+def _centred(hit: np.ndarray, unit: np.ndarray, number: np.ndarray) -> np.ndarray:
+    return hit - (np.bincount(unit, hit, minlength=len(number)) / np.maximum(number, 1))[unit]
 
 
 def _of_units(score: np.ndarray, unit: np.ndarray, num_units: int, level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Shifts of quantiles by level, lead, size and slice, as arrays and on disk; `mqcast.calibration` fits them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +17,8 @@ SHARE_OF_LEVEL = 0.1  # spreads are no smaller than this share of the mean quant
 class Shifts:
     """How far each level is moved, in spreads of the forecast, by slice, group of leads and size of the forecast.
 
-    Leads are in groups: 1, 2–3, 4–7, 8–15 … Slice 0 is that of all rows whose own slice is unknown. With
-    `not_negative`, no quantile is moved below 0, and those that are 0 stay there, where demand is often 0.
+    Leads are in groups: 1, 2, 3, 4–5, 6–7, 8–11, 12–15, 16–22 … Slice 0 is that of all rows whose own slice is unknown.
+    With `not_negative`, no quantile is moved below 0, and those that are 0 stay there, where demand is often 0.
     """
 
     levels: tuple[float, ...]
@@ -64,7 +64,7 @@ class Shifts:
 
     @classmethod
     def _of_facts(cls, facts: dict[str, Any]) -> Self:
-        if unknown := sorted(facts.keys() - cls.__annotations__.keys()):
+        if unknown := sorted(facts.keys() - {field.name for field in fields(cls)}):
             raise ValueError(f"unknown {', '.join(unknown)}")
         lists = [facts[name] for name in ("levels", "sizes", "by", "slices")]
         if not all(isinstance(one, list) for one in (*lists, *facts["slices"])):
@@ -99,4 +99,5 @@ def sizes(quantiles: np.ndarray) -> np.ndarray:
 
 
 def groups(lead: np.ndarray) -> np.ndarray:
-    return np.log2(lead).astype(int)
+    """Half octaves, from 0; no lead is in group 1."""
+    return np.floor(2 * np.log2(lead) + 1e-9).astype(int)
