@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 LEAST_BEYOND = 5  # forecasts whose demand should be on the rarer side of a level
-CAUTION = 2.0  # errors count as so many times as large: dates to come are less like those of the fit than these alike
+CAUTION = 1.5  # errors count as so many times as large: dates to come are less like those of the fit than these alike
 TRUST_IN_CORRELATION = 0.7  # of the errors of different levels, which few dates tell
 VARIANCES = np.concatenate([[0.0], np.geomspace(1e-7, 1, 150)])  # that gaps may have, in variances of a hit
 
