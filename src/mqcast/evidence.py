@@ -98,23 +98,24 @@ class Evidence:
         Levels are judged together. A shock that all series share lifts demand over all levels at once, so it is weak
         evidence of a bias; that both tails are too thin may be plain all the same.
         """
-        size = np.sqrt(self.levels * (1 - self.levels))
-        gap, hits = np.zeros(len(self.levels)), np.zeros(self.scores.shape)
-        for i in filter(self.has_enough, range(len(gap))):
-            movable = ~np.isnan(self.scores[:, i])
-            score = self.scores[movable, i]
-            of_all = np.zeros(len(score), int)
+        told = [i for i in range(len(self.levels)) if self.has_enough(i)]
+        shift, gap, hits = np.zeros(len(self.levels)), np.zeros(len(told)), np.zeros((len(self.scores), len(told)))
+        if not told:
+            return shift
+        size = np.sqrt(self.levels * (1 - self.levels))[told]
+        for place, i in enumerate(told):
+            rows = np.flatnonzero(~np.isnan(self.scores[:, i]))
+            score, of_all = self.scores[rows, i], np.zeros(len(rows), int)
             best, gaps = _of_units(score, of_all, 1, self.levels[i])
-            gap[i] = gaps[0] / size[i]
-            hit = (score <= best[0]).astype(float)
-            hits[movable, i] = (hit - hit.mean()) / len(score) / size[i]
+            gap[place] = gaps[0] / size[place]
+            hits[rows, place] = _centred(score <= best[0], of_all, np.array([len(rows)])) / len(rows) / size[place]
         every = np.arange(len(hits))
         found = [covariance(one.sums(hits, every), one.reach) * one.doubt**2 for one in self.clusters]
-        likely = _likely_gaps(gap, max(found, key=np.trace)) * size
-        shift = np.zeros(len(gap))
-        for i in np.flatnonzero((gap != 0) & (likely != 0)):
-            at = np.clip(self.levels[i] + gap[i] * size[i] - likely[i], 0, 1)
-            shift[i] = np.quantile(self.scores[~np.isnan(self.scores[:, i]), i], at, method="inverted_cdf")
+        likely = _likely_gaps(gap, max(found, key=np.trace))
+        for place, i in enumerate(told):
+            if gap[place] and likely[place]:
+                at = np.clip(self.levels[i] + (gap[place] - likely[place]) * size[place], 0, 1)
+                shift[i] = np.quantile(self.scores[~np.isnan(self.scores[:, i]), i], at, method="inverted_cdf")
         return shift
 
     def apart(self, unit: np.ndarray, num_units: int) -> np.ndarray:
