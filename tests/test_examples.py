@@ -17,7 +17,7 @@ MODULES = ("mqcast", "mqcast.calibration", "mqcast.checks", "mqcast.models", "mq
 def public(module: str) -> dict[str, object]:
     """The names that users are told of; a check of the battery is a `Check`, and a constant has no docstring."""
     found = import_module(module)
-    names = getattr(found, "__all__", ("Calibrator", "fit_calibrator"))
+    names = getattr(found, "__all__", ("Calibrator", "calibrate"))
     all_of = {f"{module}.{name}": getattr(found, name) for name in names}
     return {name: thing for name, thing in all_of.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
 

@@ -12,6 +12,7 @@ from mqcast import errors
 def test_the_public_names_are_pinned():
     assert mqcast.__all__ == [
         "ArtifactError",
+        "Calibrator",
         "ConfigError",
         "DataError",
         "Forecaster",
@@ -21,6 +22,7 @@ def test_the_public_names_are_pinned():
         "Policy",
         "Schema",
         "SchemaError",
+        "calibrate",
         "compare",
         "evaluate",
         "implausible",

@@ -8,6 +8,7 @@ from mqcast.errors import ArtifactError, ConfigError, DataError, MqcastError, Sc
 from mqcast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from mqcast.calibration import Calibrator, calibrate
     from mqcast.data.panel import Panel, pack
     from mqcast.data.schema import Schema
     from mqcast.decide import Hierarchy, Policy, orders, reconcile, replay, totals
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArtifactError",
+    "Calibrator",
     "ConfigError",
     "DataError",
     "Forecaster",
@@ -26,6 +28,7 @@ __all__ = [
     "Policy",
     "Schema",
     "SchemaError",
+    "calibrate",
     "compare",
     "evaluate",
     "implausible",
@@ -41,11 +44,13 @@ __all__ = [
 
 # Imported on first use: polars, pyarrow and pydantic take several times as long as everything else together.
 _MODULES = {
+    "Calibrator": "mqcast.calibration",
     "Forecaster": "mqcast.forecaster",
     "Hierarchy": "mqcast.decide",
     "Panel": "mqcast.data.panel",
     "Policy": "mqcast.decide",
     "Schema": "mqcast.data.schema",
+    "calibrate": "mqcast.calibration",
     "compare": "mqcast.evaluation",
     "evaluate": "mqcast.evaluation",
     "exceptions": "mqcast.evaluation",  # deprecated

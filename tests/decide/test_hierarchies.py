@@ -1,5 +1,7 @@
 """Totals that add up in every path, and reconciliation beside dense algebra."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -46,6 +48,24 @@ def test_mint_is_the_weighted_least_squares_of_the_whole_summing_matrix():
     summing, weight = np.vstack([matrix.toarray(), np.eye(4)]), np.diag(1 / np.concatenate([of_totals, own]))
     wanted = np.linalg.solve(summing.T @ weight @ summing, summing.T @ weight @ np.vstack([given, items]))
     np.testing.assert_allclose(mint(items, given, matrix, own, of_totals), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weights", ["variance", "structure", "equal"])
+def test_reconciled_means_are_those_of_minimum_trace_by_its_dense_formula(weights):
+    """hierarchicalforecast's MinTrace: b̃ = (J - J W U (Uᵀ W U)⁻¹ Uᵀ) ŷ with wls_var, wls_struct and ols for W."""
+    rng, hierarchy = np.random.default_rng(2), Hierarchy.of(STATIC, BY)
+    items = drawn(rng.gamma(9.0, 5.0, (4, 3, 60)), list(hierarchy.items))
+    given = totals(drawn(items.values * rng.uniform(0.9, 1.2, (4, 1, 1)), items.ids), hierarchy)
+    given = replace(given, values=given.values * rng.uniform(0.9, 1.1, (len(given.ids), 1, 1)))
+    matrix = hierarchy.matrix.toarray()
+    summing, select = np.vstack([matrix, np.eye(4)]), np.hstack([np.zeros((4, 8)), np.eye(4)])
+    across, all_paths = np.hstack([np.eye(8), -matrix]).T, np.concatenate([given.values, items.values])
+    weight = {"variance": all_paths.var(axis=2).mean(axis=1), "structure": summing.sum(axis=1), "equal": np.ones(12)}
+    own = np.diag(weight[weights])
+    projection = select - select @ own @ across @ np.linalg.solve(across.T @ own @ across, across.T)
+    moved = reconcile(items, given, hierarchy, weights)
+    np.testing.assert_allclose(moved.values.mean(axis=2), projection @ all_paths.mean(axis=2), rtol=1e-9)
+    np.testing.assert_allclose(totals(moved, hierarchy).values, np.tensordot(matrix, moved.values, 1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["variance", "structure", "equal"])

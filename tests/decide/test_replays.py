@@ -120,3 +120,12 @@ def test_a_cutoff_that_is_missing_when_an_order_is_due_is_named():
     frame = world.oracle_forecasts((0.5, 0.9), 40, 50).filter(pl.col("cutoff") != _dates(60)[45])
     with pytest.raises(DataError, match="'forecast' has no forecast from 2019-11-17, when an order is due"):
         replay(frame, world.actuals, Policy(**COSTS))
+
+
+def test_too_few_cutoffs_and_too_short_a_horizon_are_refused_in_one_line():
+    world = lognormal_world(2, 60, 4)
+    frame = world.oracle_forecasts((0.5, 0.9), 40, 41)
+    with pytest.raises(DataError, match=r"there are 2 reviews from .* on, and none of their orders arrives in time"):
+        replay(frame, world.actuals, Policy(2, **COSTS))
+    with pytest.raises(DataError, match="reaches 4 steps ahead, but an order with lead_time 3 and review_period 2"):
+        replay(world.oracle_forecasts((0.5, 0.9), 40, 50), world.actuals, Policy(3, 2, **COSTS))

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mqcast import Forecaster, Schema, compare, errors, evaluate, rank_revisions, volatility
-from mqcast.calibration import fit_calibrator
+from mqcast.calibration import calibrate
 from mqcast.evaluation import implausible, stabilise
 from mqcast.evaluation.slices import promotions
 
@@ -37,7 +37,7 @@ def test_verbs_find_the_names_of_a_forecasters_frame(sales, revisions, tmp_path)
     assert rank_revisions(tmp_path / "revisions.csv")["shop"].to_list() == rank_revisions(revisions)["shop"].to_list()
     volatility(revisions, sales, target="sold", missing="drop", resamples=10)
     compare({"a": revisions, "b": revisions}, sales, baseline="b", target="sold", missing="drop")
-    fit_calibrator(revisions, sales, target="sold").apply(revisions)
+    calibrate(revisions, sales, target="sold").apply(revisions)
     stabilise.ensemble(revisions)
     implausible(revisions, sales, target="sold")
 

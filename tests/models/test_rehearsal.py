@@ -80,7 +80,7 @@ def test_published_quantiles_are_moved_by_the_calibrator_everywhere(tmp_path: Pa
     before = plain.forecast(panel())
     shift = np.zeros((3, 3))
     shift[2] = 0.5
-    found.run.add_calibrator(Calibrator(LEVELS, shift, True, 10))
+    found.run.add_calibrator(Calibrator(LEVELS, shift[None, :, :, None], (), (), (), True, 10))
     after = get("mqcnn").load(tmp_path / "run", options()).forecast(panel())
     assert (after["q0.9"] > before["q0.9"]).all()
     assert after["q0.5"].equals(before["q0.5"])

@@ -48,20 +48,20 @@ def evaluate_command(
     """
     from mqcast.evaluation import evaluate
 
-    known, names = _actuals(actuals, id, time, target)
-    static = frames_of(Panel.open(actuals)).static if by and _is_panel(actuals) else None
+    known, names = actuals_in(actuals, id, time, target)
+    static = frames_of(Panel.open(actuals)).static if by and is_panel(actuals) else None
     options: dict[str, Any] = {"season": season, "missing": missing, "static": static, **names}
     metrics = evaluate(forecasts, known, by or (), **options)
     if as_json:
-        _print_json(metrics)
+        print_json(metrics)
     elif by:
         levels = [name.removeprefix("qrisk_pooled_q") for name in metrics.columns if name.startswith("qrisk_pooled_q")]
         short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
         short |= {f"coverage_q{level}": f"≤{percentile(float(level))}" for level in levels}
         kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in metrics.columns]
-        _show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, coverage, …")
+        show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, coverage, …")
     else:
-        _show(metrics.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
+        show(metrics.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
 
 
 @app.command("volatility")
@@ -95,7 +95,7 @@ def volatility_command(
     """
     from mqcast.evaluation import volatility
 
-    known, names = _actuals(actuals, id, time, target)
+    known, names = actuals_in(actuals, id, time, target)
     options: dict[str, Any] = {"cdf": cdf, "weights": weights, "resamples": resamples, "seed": seed, "missing": missing}
     options |= names
     levels = tuple(level or (0.5, 0.9))
@@ -107,10 +107,10 @@ def volatility_command(
         typer.echo(json.dumps({name: table.to_dicts() for name, table in tables.items() if table is not None}))
         return
     columns = ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
-    _show(result.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
+    show(result.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
     if other is not None and reduction is not None:
-        _show(other.summary.select(columns), f"The same for {compare}")
-        _show(
+        show(other.summary.select(columns), f"The same for {compare}")
+        show(
             reduction.select("level", "reduction", "lo", "hi", "difference"),
             "Reduction of excess volatility compared with the baseline",
         )
@@ -136,17 +136,17 @@ def rank_revisions_command(
     """
     from mqcast.evaluation import rank_revisions
 
-    known, names = _actuals(actuals, id, time, target)
+    known, names = actuals_in(actuals, id, time, target)
     options: dict[str, Any] = {"rank": rank, "per": per, **names}
     ranked = rank_revisions(revisions, known, level, top, **options)
     if as_json:
-        _print_json(ranked)
+        print_json(ranked)
     else:
         hidden = ("moved", "lowest", "highest", "largest", "revised_at", "forecasts")
         shown = ranked.drop([name for name in hidden if name in ranked.columns]).rename(
             {"back_and_forth": "unexplained"}
         )
-        _show(shown, "Forecasts with the most unexplained revisions")
+        show(shown, "Forecasts with the most unexplained revisions")
 
 
 @app.command("report")
@@ -186,8 +186,8 @@ def report_command(
     paths = [*paths, *(compare or [])]
     if len({_name(path) for path in paths}) < len(paths):
         raise ConfigError("two runs or files have the same name; rename one, so that the report can show both")
-    packed = Panel.open(data) if _is_panel(data) else None
-    known, names = _actuals(data, id, time, target)
+    packed = Panel.open(data) if is_panel(data) else None
+    known, names = actuals_in(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
     forecasts, trained, notes = _forecasts_of(paths, packed, data)
     shown = title or ", ".join(forecasts)
@@ -203,7 +203,7 @@ def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Pa
     if len(given) > 1 and not _is_run(given[-1]):
         return given[:-1], given[-1]
     own = given[0] / "panel"
-    if _is_panel(own):
+    if is_panel(own):
         return given, own
     raise ConfigError(
         f"there are no actuals to evaluate {given[0]} with; give --panel, a packed panel or a file of actuals"
@@ -240,12 +240,12 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 
 
-def _actuals(
+def actuals_in(
     path: Path, id: str | None, time: str | None, target: str | None
 ) -> tuple[pl.DataFrame | Path, dict[str, Any]]:
     """The actuals of a file or of a packed panel, and the names of its columns."""
     names = {"id": id, "time": time, "target": target}
-    if not _is_panel(path):
+    if not is_panel(path):
         return path, names
     if any(names.values()):
         raise ConfigError("a panel knows the names of its columns; leave out --id, --time and --target")
@@ -254,15 +254,15 @@ def _actuals(
     return frames_of(panel).rows, {"id": schema.id, "time": schema.time, "target": schema.target}
 
 
-def _is_panel(path: Path) -> bool:
+def is_panel(path: Path) -> bool:
     return (path / "panel.json").exists()
 
 
-def _print_json(table: pl.DataFrame) -> None:
+def print_json(table: pl.DataFrame) -> None:
     typer.echo(json.dumps(table.to_dicts(), default=str))
 
 
-def _show(table: pl.DataFrame, title: str) -> None:
+def show(table: pl.DataFrame, title: str) -> None:
     shown = Table(title=title, title_justify="left")
     for name, kind in table.schema.items():
         shown.add_column(name, justify="right" if kind.is_numeric() else "left", no_wrap=True)

@@ -92,7 +92,7 @@ def accuracy(
     """The metrics of `evaluate`, after the leading columns and the groups."""
     scales, tables = _Scales(observed, season), []
     for model, each in scored.items():
-        groups = [_group(name, each.rows, static) for name in by]
+        groups = [group_of(name, each.rows, static) for name in by]
         for name, rows in [(OVERALL, None), *((one.name, one.of(each.rows)) for one in slices)]:
             keys = {"model": model, "slice": name}
             table = _metrics(each, groups, rows, scales)
@@ -154,7 +154,7 @@ class LossSums:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class Group:
     """A column to group by: the code of each row, and what the codes stand for."""
 
     name: str
@@ -162,28 +162,28 @@ class _Group:
     labels: pl.Series
 
 
-def _group(name: str, rows: ForecastTable, static: Any) -> _Group:
+def group_of(name: str, rows: ForecastTable, static: Any) -> Group:
     called = rows.names
     if name in ("horizon", "lead", called.horizon):
-        return _Group(name, rows.lead, pl.Series(np.arange(rows.lead.max() + 1, dtype=np.int32)))
+        return Group(name, rows.lead, pl.Series(np.arange(rows.lead.max() + 1, dtype=np.int32)))
     if name in (called.cutoff, called.time):
         times = rows.cutoff if name == called.cutoff else rows.time
         dates = distinct(times)
-        return _Group(name, places(times, dates), rows.clock.dates(dates))
+        return Group(name, places(times, dates), rows.clock.dates(dates))
     if name == called.id:
-        return _Group(name, rows.item, pl.Series(rows.ids))
+        return Group(name, rows.item, pl.Series(rows.ids))
     source = open_source(rows.frame, "the forecasts")
     if static is not None and name in open_source(static, "the static table").names:
         value_of = attribute(static, name, called)
         texts = pl.Series([value_of.get(series, "(missing)") for series in rows.ids])
         labels = texts.unique().sort()
-        return _Group(name, np.asarray(labels.search_sorted(texts))[rows.item], labels)
+        return Group(name, np.asarray(labels.search_sorted(texts))[rows.item], labels)
     if name in source.names:
         values = pl.Series(columns_of(source, [name], "the forecasts")[name])
         values = values.cast(pl.String) if values.dtype == pl.Categorical else values
         labels = values.unique().sort()
         place = values.rank("dense").cast(pl.Int64) - 1 + labels.null_count()
-        return _Group(name, rows.from_frame(place.fill_null(0).to_numpy()), labels)
+        return Group(name, rows.from_frame(place.fill_null(0).to_numpy()), labels)
     known = [] if static is None else open_source(static, "the static table").names
     options = list(dict.fromkeys(map(str, ["horizon", called.cutoff, called.time, called.id, *known, *source.names])))
     raise MissingColumnError(
@@ -191,11 +191,11 @@ def _group(name: str, rows: ForecastTable, static: Any) -> _Group:
     )
 
 
-def _metrics(scored: Scored, groups: list[_Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
+def _metrics(scored: Scored, groups: list[Group], where: np.ndarray | None, scales: "_Scales") -> pl.DataFrame:
     """Sums by group, then their ratios."""
     if where is not None:
         scored = scored.where(where)
-        groups = [_Group(group.name, group.codes[where], group.labels) for group in groups]
+        groups = [Group(group.name, group.codes[where], group.labels) for group in groups]
     rows, actual, losses = scored.rows, scored.actual, scored.losses()
     code, labels, num_groups = _joint(groups, rows.num_rows)
     num_leads = int(rows.lead.max(initial=0)) + 1
@@ -233,7 +233,7 @@ def _metrics(scored: Scored, groups: list[_Group], where: np.ndarray | None, sca
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def _joint(keys: list[_Group], num_rows: int) -> tuple[np.ndarray, dict[str, pl.Series], int]:
+def _joint(keys: list[Group], num_rows: int) -> tuple[np.ndarray, dict[str, pl.Series], int]:
     """One code a row for all keys together, the labels of the codes, sorted, and how many there are."""
     if not keys:
         return np.zeros(num_rows, np.int64), {}, 1

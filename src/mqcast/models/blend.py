@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoDataFrame
 
-from mqcast.calibration import error_of_mean
 from mqcast.data.schema import Schema
 from mqcast.errors import ArtifactError, ConfigError, DataError
 from mqcast.evaluation.reading import Actuals, Models, actuals_table, forecast_tables
 from mqcast.evaluation.tables import Missing, Names, actuals_of, common_rows
+from mqcast.evidence import error_of_mean
 from mqcast.levels import level_of, pinball, quantile_column
 
 FORMAT, FORMAT_VERSION = "mqcast-blend", 1

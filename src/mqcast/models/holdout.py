@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mqcast.calibration import Calibrator, fit_calibrator
+from mqcast.calibration import Calibrator, calibrate
 from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
@@ -74,7 +74,7 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
     """The calibrator of forecasts of the held-out dates; None, with a warning, if these are too few."""
     try:
-        return fit_calibrator(frame, holdout.actuals, options.quantiles, schema=holdout.panel.schema)
+        return calibrate(frame, holdout.actuals, levels=options.quantiles, schema=holdout.panel.schema)
     except TooFewRevisionsError as error:
         tell_not_calibrated(error)
         return None
