@@ -12,7 +12,7 @@ from report_samples import FIRST, HORIZON, LEVELS, forecasts, sources, world
 from mqcast import Panel, Schema, evaluate, volatility
 from mqcast.errors import ConfigError
 from mqcast.report import summary
-from mqcast.report.sections import lead_of
+from mqcast.report.headline import lead_of
 from mqcast.report.sources import Sources
 from mqcast.report.summary import findings_of
 from mqcast.report.write import write_report
