@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import polars as pl
 import pytest
-from report_samples import forecasts, inside, panel, world
+from report_samples import forecasts, items_of, panel, world
 
 from mqcast.errors import ImplausibleForecastWarning
 from mqcast.report.bounds import bounded, bounded_at
@@ -61,7 +61,7 @@ def test_implausible_items_are_on_the_page_with_the_limit_of_their_axis(tmp_path
     with pytest.warns(ImplausibleForecastWarning):
         path = write_report(tmp_path / "page.html", honest() | {"broken": broken()}, world().actuals)
     largest = dict(world().actuals.group_by("unique_id").agg(pl.col("y").max()).iter_rows())
-    for item in inside(path.read_text(), "items")["items"]:
+    for item in items_of(path.read_text()):
         assert math.isclose(item["limit"], 10 * largest[item["id"]])
 
 

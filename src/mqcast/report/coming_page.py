@@ -31,7 +31,7 @@ from mqcast.report.coming import (
 )
 from mqcast.report.coming_items import chunks_of, index_of
 from mqcast.report.page import Cell, Page, PageFigure, PageTable, Section, digits, facts_row, render
-from mqcast.report.style import ACTUAL, HOLIDAY, PALETTE, plain, styled
+from mqcast.report.style import ACTUAL, PALETTE, add_special, styled
 from mqcast.report.write import provenance
 
 MOST_BYTES = 15_000_000
@@ -282,20 +282,9 @@ def _totals_figure(coming: Coming, dates: list[Any], level: str) -> go.Figure:
         mode="lines+markers",
         line={"color": PALETTE[0], "width": 2.5},
     )
-    names: dict[int, list[str]] = {}
-    for name, places in coming.events.items():
-        for place in places:
-            names.setdefault(int(np.searchsorted(totals.times, coming.times[place])) - first, []).append(plain(name))
-    if names:
-        figure.add_scatter(
-            x=[dates[place] for place in names],
-            y=[0] * len(names),
-            text=[", ".join(found) for found in names.values()],
-            hovertemplate="%{x}: %{text}<extra></extra>",
-            name="holidays and events",
-            mode="markers",
-            marker={"color": HOLIDAY, "symbol": "star"},
-        )
+    place = np.searchsorted(totals.times, coming.times) - first
+    events = {name: [dates[place[i]] for i in places] for name, places in coming.events.items()}
+    add_special(figure, {}, events, named={dates[i] for i in ahead})
     return styled(figure.update_layout(yaxis_rangemode="tozero"), 400)
 
 
