@@ -240,7 +240,8 @@ def test_prices_are_told_where_they_change_and_static_columns_in_words(tmp_path)
     weeks = world().frame["ds"].unique().sort()
     dear = (pl.col("ds") >= weeks[45]) & (pl.col("unique_id") == "item_000002")
     frame = world().frame.with_columns(price=pl.when(dear).then(3.5).otherwise(2.0))
-    priced = Panel.from_frame(frame, world().schema.replace(known=(*world().schema.known, "price")), world().static)
+    schema = world().schema.replace(known=(*world().schema.known, "price"))
+    priced = Panel.from_frame(frame, schema, world().static, world().events)
     text = write_report(tmp_path / "r.html", forecasts(), panel=priced).read_text()
     data, items = inside(text, "items"), {item["id"]: item for item in items_of(text)}
     assert data["numbers"] == ["price"]
