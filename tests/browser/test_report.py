@@ -204,6 +204,7 @@ def test_dark_is_dark_and_the_button_changes_it(browser, plain_report):
     page, complaints, _ = opened(browser, plain_report, color_scheme="dark")
     light = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
     assert page.evaluate(light) < 60
+    page.locator("#slices .plot").first.scroll_into_view_if_needed()
     page.wait_for_selector("#slices .main-svg text")
     ink = "getComputedStyle(document.querySelector('#slices .main-svg text')).fill"
     in_dark = page.evaluate(ink)
@@ -225,6 +226,7 @@ def test_a_phone_is_wide_enough(browser, plain_report):
 
 def test_on_paper_every_figure_is_as_wide_as_the_page_at_most(browser, plain_report):
     page, complaints, _ = opened(browser, plain_report)
+    page.locator("#slices .plot").first.scroll_into_view_if_needed()
     page.wait_for_selector(".plot .main-svg")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.getBoundingClientRect().right)"

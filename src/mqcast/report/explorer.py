@@ -8,7 +8,7 @@ chunks   of PER_CHUNK items: limit (beyond it a value is implausible; if one is)
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,33 +66,39 @@ def explorer_of(
     attention = _attention(sources, list(reasons)[:MOST_EXPLAINED], dates, thinned)
     frames = {model: _by_item(table.to_polars()) for model, table in part.rows.items()}
     history, promoted, numbers = _by_item(part.observed.to_polars()), _promotions(part), _numbers(part, dates)
-    limits, chunks, shown = _limits(findings), [], []
-    for start in range(0, len(reasons), PER_CHUNK):
-        ids, items = list(reasons)[start : start + PER_CHUNK], []
-        for id in ids:
-            item: dict[str, Any] = {"limit": limits[id]} if id in limits else {}
-            item |= _history(history.get(id), frames[sources.first_model][id], dates)
-            item |= _fans([of_item[id] for of_item in frames.values()], dates, levels, thinned)
-            item["promotions"] = [[i, dates.places(days)] for i, days in promoted.get(id, ())]
-            item["numbers"] = numbers.get(id, [])
-            item |= {"attention": attention[id]} if id in attention else {}
-            items.append(item)
-        chunk = packed(items)
-        if chunks and sum(map(len, chunks)) + len(chunk) > most_bytes:
-            break
-        chunks.append(chunk)
-        shown += ids
-    index = _index(sources, shown, reasons)
+    limits = _limits(findings)
+
+    def item_of(id: str) -> dict[str, Any]:
+        item: dict[str, Any] = {"limit": limits[id]} if id in limits else {}
+        item |= _history(history.get(id), frames[sources.first_model][id], dates)
+        item |= _fans([of_item[id] for of_item in frames.values()], dates, levels, thinned)
+        item["promotions"] = [[i, dates.places(days)] for i, days in promoted.get(id, ())]
+        item["numbers"] = numbers.get(id, [])
+        return item | ({"attention": attention[id]} if id in attention else {})
+
+    chunks = _chunks(list(reasons), item_of, most_bytes)
+    shown = tuple(reasons)[: PER_CHUNK * len(chunks)]
     explained = sum(id in attention for id in shown)
     return Explorer(
         _head(part, dates, levels, explained > 0),
-        (index, *chunks),
-        tuple(shown),
+        (_index(sources, shown, reasons), *chunks),
+        shown,
         findings.counts.items,
         explained,
-        len(chosen),
+        sum(reason == CHOSEN for reason in reasons.values()),
         thinned.every == 1,
     )
+
+
+def _chunks(ids: Sequence[str], item_of: Callable[[str], dict[str, Any]], most_bytes: int) -> list[str]:
+    """As many as the bytes allow, but one at least."""
+    chunks: list[str] = []
+    for start in range(0, len(ids), PER_CHUNK):
+        chunk = packed([item_of(id) for id in ids[start : start + PER_CHUNK]])
+        if chunks and sum(map(len, chunks)) + len(chunk) > most_bytes:
+            break
+        chunks.append(chunk)
+    return chunks
 
 
 def _head(part: Sources, dates: "_Dates", levels: list[float], explains: bool) -> str:

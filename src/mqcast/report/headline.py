@@ -91,8 +91,8 @@ def coverage_notices(findings: Findings) -> list[str]:
 
 
 def _coverage(level: float, covered: float) -> str:
-    share = f"{level:.{0 if 100 * level % 1 == 0 else 1}%}"
-    return f"{covered:.1%} of actuals are at or below {percentile(level)}, instead of {share}"
+    named = percentile(level)
+    return f"{covered:.1%} of actuals are at or below {named}, instead of {named[1:]}%"
 
 
 def name_of(model: str | None) -> str:
