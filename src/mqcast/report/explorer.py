@@ -24,7 +24,7 @@ from mqcast.report.style import shortened
 from mqcast.report.summary import Findings
 from mqcast.settings import nearest
 
-MOST_ITEMS, MOST_BYTES, PER_CHUNK = 600, 2_000_000, 8
+MOST_ITEMS, MOST_BYTES, PER_CHUNK = 1_000, 2_000_000, 8
 MOST_EXPLAINED, MOST_ATTENTION_BYTES = 12, 600_000
 MOST_LEVELS, MOST_NUMBERS, MOST_HISTORY, MOST_OTHERS = 5, 12_000, 260, 50_000
 LEAST_WEIGHT = 0.005

@@ -198,9 +198,10 @@ def _items_to_review(findings: Findings, explorer: Explorer) -> Section:
 
 def _explorer(explorer: Explorer) -> Section:
     shown, total = len(explorer.ids), explorer.num_items
+    which = "those that were chosen, those listed above" if explorer.num_chosen else "those listed above"
     some = (
-        f"{shown:,} of {total:,} items are on this page: those that were chosen, those listed above, and some at "
-        "random. To see others, name them: items=[…] in Python, --item on the command line."
+        f"{shown:,} of {total:,} items are on this page: {which}, and some at random. To see others, name them: "
+        "items=[…] in Python, --item on the command line."
     )
     notes = ["All items are on this page." if shown == total else some]
     if shown < explorer.num_chosen:
