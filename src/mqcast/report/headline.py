@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mqcast.evaluation.implausible_forecasts import REMEDY_OF_LEVELS
 from mqcast.levels import percentile
 from mqcast.report.page import digits
 from mqcast.report.sources import headline_levels
@@ -86,7 +87,7 @@ def coverage_notices(findings: Findings) -> list[str]:
     for model, levels in findings.off.items():
         told = "; ".join(_coverage(one.level, one.coverage) for one in levels)
         if model != findings.oracle:
-            notices.append(f"{name_of(model)}: {told}. Recalibrate these quantiles before you order by them.")
+            notices.append(f"{name_of(model)}: {told}. {REMEDY_OF_LEVELS}")
     return notices
 
 

@@ -73,5 +73,6 @@ def add_special(
             mode="markers",
             hovertemplate=f"%{{x}}: {plain(name)}<extra></extra>",
             marker={"color": shade, "symbol": sign, "size": 9},
+            cliponaxis=False,
             showlegend=named is None or any(date in named for date in dates),
         )

@@ -91,7 +91,7 @@ class Findings:
     process           model, level, step, lead, V, lo, hi; None likewise
     calibration       model, level, observed; widths: model, interval, width, inside
     implausible       of `implausible`, of all items
-    off               by model: levels whose coverage is wrong, beside those that `implausible` has
+    off               by model: levels whose coverage is wrong; those of `implausible` are the worst of them
     """
 
     models: tuple[str, ...]
@@ -253,9 +253,9 @@ def _calibration(sources: Sources, scores: tuple[Score, ...]) -> pl.DataFrame:
 def _off(scored: dict[str, Scored], verdicts: Implausible) -> dict[str, tuple[Level, ...]]:
     found = {}
     for one in verdicts.verdicts:
-        far, judged = {each.level for each in one.levels}, scored[one.model]
-        levels = levels_off(judged.rows, judged.actual, OFF)
-        found[one.model] = tuple(each for each in levels if each.level not in far)
+        judged = scored[one.model]
+        levels = {each.level: each for each in (*levels_off(judged.rows, judged.actual, OFF), *one.levels)}
+        found[one.model] = tuple(levels[level] for level in sorted(levels))
     return {model: levels for model, levels in found.items() if levels}
 
 
