@@ -29,12 +29,11 @@ function columns() {
   return found;
 }
 
-const alphabet = new Intl.Collator();
 function ordered(places) {
   const values = state.index[state.sort];
   const sign = state.rises ? 1 : -1;
   const has = (place) => values[place] !== null;
-  if (state.sort === "ids") return places.sort((a, b) => sign * alphabet.compare(values[a], values[b]));
+  if (state.sort === "ids") return places.sort((a, b) => sign * values[a].localeCompare(values[b]));
   return places.sort((a, b) => (has(a) && has(b) ? sign * (values[a] - values[b]) : has(b) - has(a)) || a - b);
 }
 
