@@ -1,5 +1,7 @@
 """A small world as the report sees it, and attention that no network had to learn."""
 
+import base64
+import gzip
 import json
 import re
 from collections.abc import Sequence
@@ -64,3 +66,16 @@ def inside(page: str, name: str):
     found = re.search(rf'<script type="application/json" id="data-{name}">(.*?)</script>', page, flags=re.DOTALL)
     assert found is not None
     return json.loads(found[1])
+
+
+def chunks(page: str) -> list:
+    """The index of items, then the chunks, as the browser reads them."""
+    found = re.findall(r'<script type="text/plain" class="chunk">(.*?)</script>', page)
+    return [json.loads(gzip.decompress(base64.b64decode(text))) for text in found]
+
+
+def items_of(page: str) -> list:
+    """The items of a report, each with its id and why it is there."""
+    index, *parts = chunks(page)
+    items = [item for part in parts for item in part]
+    return [item | {"id": id, "why": why} for item, id, why in zip(items, index["ids"], index["why"], strict=True)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from report_samples import chunks
 from typer.testing import CliRunner
 
 from mqcast import Forecaster, Panel, evaluate, volatility
@@ -227,6 +228,15 @@ def test_a_report_is_one_page_with_every_forecaster(home: Path, tmp_path):
     assert "P90 risk" in page.read_text()
 
 
+def test_forecasters_have_the_names_that_they_are_given_and_items_are_chosen(home: Path, tmp_path):
+    page, item = tmp_path / "report.html", pl.read_parquet(home / "rev.parquet")["unique_id"][0]
+    ours, theirs = f"ours={home / 'rev.parquet'}", f"theirs={home / 'rev.parquet'}"
+    run("report", ours, theirs, home / "panel", "--item", item, "--out", page)
+    assert "ours has" in page.read_text()
+    assert "than theirs." in page.read_text()
+    assert chunks(page.read_text())[0]["why"][0] == "chosen"
+
+
 def test_runs_are_reported_from_what_follows_their_training(home: Path, tmp_path):
     page = tmp_path / "report.html"
     run("report", home / "run", "--panel", home / "panel", "--out", page, "--title", "First & only")
@@ -239,7 +249,7 @@ def test_runs_are_reported_from_what_follows_their_training(home: Path, tmp_path
     run("fit", home / "panel", other, "--horizon", 4, "--model", "mqcnn", *SMALL, "--processes", 1, "--json")
     run("report", home / "run", other, home / "panel", "--out", page, "--baseline", "v1.cnn")
     assert "Settings of v1.cnn" in page.read_text()
-    assert "than v1.cnn." in page.read_text()
+    assert "Compared with v1.cnn: run has " in page.read_text()
 
 
 def test_a_saved_forecaster_is_reported_with_its_own_panel(home: Path, tmp_path):
@@ -347,7 +357,9 @@ def test_every_verb_explains_itself_with_an_example():
         (["volatility", "HOME/rev.parquet", "HOME/actuals.parquet", "--weights", "x"], "weights is 'x'"),
         (["rank-revisions", "HOME/rev.parquet", "HOME/panel", "--rank", "size"], "rank is 'size'"),
         (["report", "HOME/actuals.parquet", "HOME/panel"], "no column of quantiles"),
-        (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "have the same name"),
+        (["report", "HOME/rev.parquet", "HOME/panel", "--compare", "HOME/rev.parquet"], "are called 'rev'"),
+        (["report", "HOME/rev.parquet", "HOME/panel", "--item", "item_9"], "no item 'item_9' was forecast"),
+        (["report", "=HOME/rev.parquet", "HOME/panel"], "write name=path"),
         (["report", "HOME/run"], "no actuals to evaluate"),
         (["report", "HOME/run", "HOME/actuals.parquet"], "is a run and needs a packed panel"),
         (["report", "HOME/rev.parquet", "HOME/panel", "--baseline", "rvv"], "no model 'rvv'"),

@@ -50,6 +50,7 @@ def main(report: Path, folder: Path = DOCS) -> list[Path]:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme="light")
         page.goto(report.resolve().as_uri())
+        page.wait_for_selector("#one:not([hidden])")  # the first item's numbers are read
         page.evaluate(DRAW_ALL)
         page.wait_for_function(ALL_DRAWN)
         written = shoot(page, folder)

@@ -350,8 +350,11 @@ class Forecaster(Generic[IntoDataFrameT]):
             schema=panel.schema,
         )
 
-    def report(self, path: str | Path) -> Path:
-        """Write a report on the last backtest (made now if there is none), next to a seasonal naive forecast."""
+    def report(self, path: str | Path, *, items: Sequence[Any] = ()) -> Path:
+        """Write a report on the last backtest (made now if there is none), next to a seasonal naive forecast.
+
+        items: ids that one wants to look at, beside those that the report chooses.
+        """
         with process.importing():
             from mqcast.report.write import write_sources
 
@@ -359,7 +362,8 @@ class Forecaster(Generic[IntoDataFrameT]):
         if not hasattr(self, "backtest_"):
             self.backtest()
         sources, backtest = self.plot.sources, self._backtest_
-        write_sources(path, sources, f"{backtest.model}, {backtest.options.horizon} steps ahead", seed=self.seed)
+        title = f"{backtest.model}, {backtest.options.horizon} steps ahead"
+        write_sources(path, sources, title, seed=self.seed, items=items)
         return Path(path)
 
     def page(

@@ -98,6 +98,29 @@ def test_a_search_without_a_match_leaves_no_chart_of_another_item(page):
     assert "12 of 12" in page.inner_text("#found")
 
 
+def test_prices_have_a_panel_and_the_axis_of_sales_can_be_logarithmic(page):
+    figure = "document.getElementById('fan')"
+    assert page.evaluate(f"{figure}.data.find((one) => one.name.includes('price')).yaxis") == "y2"
+    assert page.evaluate(f"{figure}.layout.yaxis2.domain[1] < {figure}.layout.yaxis.domain[0]")
+    page.check("#logarithmic")
+    page.wait_for_function(f"{figure}.layout.yaxis.type === 'log'")
+    lowest = f"Math.min(...{figure}.data.filter((one) => !one.yaxis).flatMap((one) => one.y))"
+    assert page.evaluate(f"{lowest} >= 0.999 * 10 ** {figure}.layout.yaxis.range[0]")
+    page.uncheck("#logarithmic")
+    page.check("#fitted")
+    page.wait_for_function(f"{figure}.layout.yaxis.type !== 'log'")
+    told = f"Math.max(...{figure}.data.filter((one) => /^P\\d+$/.test(one.name)).flatMap((one) => one.y))"
+    assert page.evaluate(f"Math.abs({figure}.layout.yaxis.range[1] / (1.08 * {told}) - 1) < 0.5")
+
+
+def test_a_finger_that_moves_over_a_chart_moves_the_page(browser, path):
+    page, complaints, _ = opened(browser, path, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    assert page.evaluate("document.getElementById('fan').layout.dragmode") is False
+    assert page.is_checked("#recent")
+    assert complaints == []
+    page.close()
+
+
 def test_filters_by_group_and_by_reason_narrow_the_list(page):
     category = world().static.sort("unique_id").filter(pl.col("unique_id") == "item_000007")["category"][0]
     page.locator("#groups select").first.select_option(label=f"\u2068{category}\u2069")

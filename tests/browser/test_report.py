@@ -65,6 +65,12 @@ def page(browser, plain_report) -> Iterator[Page]:
     found.close()
 
 
+def shown(page: Page, name: str) -> bool:
+    """Whether the item is shown, when its numbers are read."""
+    page.wait_for_function("(name) => document.getElementById('item-name').textContent === name", arg=name)
+    return name in (page.get_attribute("#fan", "aria-label") or "")
+
+
 def cells(page: Page, column: int, table: str = "#slices table") -> list[str]:
     return page.locator(f"{table} tbody tr td:nth-child({column})").all_inner_texts()
 
@@ -102,20 +108,59 @@ def test_a_search_narrows_the_list_and_chooses(page):
     page.fill("#search", "000007")
     assert page.locator("#item option").all_inner_texts() == ["\u2068item_000007\u2069"]
     assert "1 of 12" in page.inner_text("#found")
-    assert "item_000007" in page.get_attribute("#fan", "aria-label")
+    assert shown(page, "item_000007")
     page.fill("#search", "nothing of this kind")
     assert "0 of 12" in page.inner_text("#found")
+    assert page.is_hidden("#one"), "the chart of another item is still there"
     page.fill("#search", "")
     assert page.locator("#item option").count() == 12
     page.select_option("#item", index=3)
-    chosen = page.locator("#item option").nth(3).inner_text().strip("\u2068\u2069")
-    assert chosen in page.get_attribute("#fan", "aria-label")
+    assert shown(page, page.locator("#item option").nth(3).inner_text().strip("\u2068\u2069"))
+    assert page.inner_text("#item-title").startswith("item_")
+
+
+def test_an_item_that_is_not_on_the_page_is_found_and_the_page_says_how_to_add_it(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("mqcast.report.explorer.MOST_ITEMS", 3)
+    path = write_report(tmp_path / "few.html", forecasts(), world().actuals, items=["item_000001"])
+    page, complaints, _ = opened(browser, path)
+    page.wait_for_selector("#one:not([hidden])")
+    assert page.locator("#item option").count() == 3
+    missing = {f"item_{i:06}" for i in range(12)} - {
+        text.strip("\u2068\u2069") for text in page.locator("#item option").all_inner_texts()
+    }
+    page.fill("#search", sorted(missing)[0])
+    assert "1 more were forecast, but are not on this page" in page.inner_text("#found")
+    assert "--item" in page.inner_text("#found")
+    assert page.is_hidden("#one")
+    assert complaints == []
+    page.close()
+
+
+def test_the_axis_is_logarithmic_fits_the_forecast_or_shows_less_history(page):
+    figure = "document.getElementById('fan')"
+    sold = f"Math.max(...{figure}.data.find((one) => one.name === 'actual').y)"
+    begins = page.evaluate(f"{figure}.layout.xaxis.range[0]")
+    page.check("#recent")
+    assert page.evaluate(f"{figure}.layout.xaxis.range[0]") > begins
+    page.check("#fitted")
+    fan = f"Math.max(...{figure}.data.filter((one) => /^P\\d+$/.test(one.name)).flatMap((one) => one.y))"
+    assert page.evaluate(f"{figure}.layout.yaxis.range[1] >= {fan}")
+    page.uncheck("#fitted")
+    page.check("#logarithmic")
+    assert page.evaluate(f"{figure}.layout.yaxis.type") == "log"
+    assert page.evaluate(f"10 ** {figure}.layout.yaxis.range[1] >= {sold}")
+    lowest = f"Math.min(...{figure}.data.filter((one) => !one.yaxis).flatMap((one) => one.y))"
+    assert page.evaluate(f"{lowest} > 0 && {lowest} >= 0.999 * 10 ** {figure}.layout.yaxis.range[0]")
+    page.uncheck("#recent")
+    page.uncheck("#logarithmic")
+    assert page.evaluate(f"{figure}.layout.xaxis.range[0]") == begins
+    assert page.evaluate(f"{figure}.layout.yaxis.type") != "log"
 
 
 def test_an_exception_leads_to_its_item(page):
     button = page.locator("#review .pick").nth(2)
     button.click()
-    assert button.inner_text() in page.get_attribute("#fan", "aria-label")
+    assert shown(page, button.inner_text())
 
 
 def test_why_is_told_in_words_and_another_model_has_no_attention(page):
@@ -159,6 +204,7 @@ def test_dark_is_dark_and_the_button_changes_it(browser, plain_report):
     page, complaints, _ = opened(browser, plain_report, color_scheme="dark")
     light = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
     assert page.evaluate(light) < 60
+    page.locator("#slices .plot").first.scroll_into_view_if_needed()
     page.wait_for_selector("#slices .main-svg text")
     ink = "getComputedStyle(document.querySelector('#slices .main-svg text')).fill"
     in_dark = page.evaluate(ink)
@@ -180,6 +226,7 @@ def test_a_phone_is_wide_enough(browser, plain_report):
 
 def test_on_paper_every_figure_is_as_wide_as_the_page_at_most(browser, plain_report):
     page, complaints, _ = opened(browser, plain_report)
+    page.locator("#slices .plot").first.scroll_into_view_if_needed()
     page.wait_for_selector(".plot .main-svg")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.getBoundingClientRect().right)"
@@ -195,6 +242,7 @@ def test_hostile_names_do_nothing_but_stand_there(browser, hostile_report):
     page, complaints, asked = opened(browser, hostile_report)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.wait_for_selector("#fan .main-svg")
+    page.wait_for_selector("#one:not([hidden])")
     for name in HOSTILE:
         page.fill("#search", name[:20])
         assert page.locator("#item option").count() >= 1, name
@@ -244,6 +292,7 @@ def test_the_worst_forecast_is_shown_at_a_click_on_an_axis_that_is_plausible(abs
     absurd.locator("#implausible .pick").first.click()
     absurd.wait_for_selector("#fan .main-svg")
     made_at = cells(absurd, 3, "#implausible .scroll:nth-of-type(1) table")[0]
+    absurd.wait_for_function("(text) => document.getElementById('cutoff-date').textContent === text", arg=made_at)
     assert absurd.locator("#cutoff-date").inner_text() == made_at
     assert absurd.locator("#model").evaluate("one => one.selectedOptions[0].text") == "broken"
     sold = absurd.evaluate("Math.max(...document.getElementById('fan').data.find((one) => one.name === 'actual').y)")

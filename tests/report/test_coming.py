@@ -4,13 +4,12 @@ import base64
 import gzip
 import html.parser
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from report_samples import inside, world
+from report_samples import chunks, inside, world
 
 from mqcast import ConfigError, Forecaster, Panel, Schema
 from mqcast.data.frequency import Frequency
@@ -33,12 +32,6 @@ def fitted(frame: pl.DataFrame | None = None, **changes) -> Forecaster:
 def sold_frame() -> pl.DataFrame:
     """What was sold up to the cutoff."""
     return world().frame.drop_nulls("y")
-
-
-def chunks(page: str) -> list:
-    """The index of items, then the chunks, as the browser reads them."""
-    found = re.findall(r'<script type="text/plain" class="chunk">(.*?)</script>', page)
-    return [json.loads(gzip.decompress(base64.b64decode(text))) for text in found]
 
 
 @pytest.fixture(scope="module")

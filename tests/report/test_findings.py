@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from report_samples import FIRST, HORIZON, LEVELS, forecasts, sources, world
 from mqcast import Panel, Schema, evaluate, volatility
 from mqcast.errors import ConfigError
 from mqcast.report import summary
-from mqcast.report.sections import lead_of
+from mqcast.report.headline import lead_of
+from mqcast.report.sections import _answer
 from mqcast.report.sources import Sources
-from mqcast.report.summary import findings_of
+from mqcast.report.summary import Excess, Findings, findings_of
 from mqcast.report.write import write_report
 
 
@@ -170,3 +172,67 @@ def test_a_report_reads_each_frame_once(monkeypatch, tmp_path: Path):
             monkeypatch.setattr(module, name, function)
     write_report(tmp_path / "report.html", forecasts(), world().actuals)
     assert calls == {"read_forecasts": 2, "read_actuals": 1, "open_source": 3}
+
+
+def uniform(coverage: float) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+    """Demand that is spread evenly between 0 and 1, and a P90 with this coverage."""
+    days = pl.DataFrame({"ds": pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 1, 25), eager=True), "j": range(25)})
+    ids = pl.DataFrame({"unique_id": [f"i{i:02}" for i in range(20)], "i": range(20)})
+    spread = ((pl.col("i") * 5 + pl.col("j") * 37) % 100 + 0.5) / 100
+    actuals = ids.join(days, how="cross").select("unique_id", "ds", y=spread)
+    rows = actuals.select("unique_id", pl.col("ds").dt.offset_by("-1d").alias("cutoff"), "ds")
+    return {"mine": rows.with_columns(pl.lit(coverage).alias("q0.9"))}, actuals
+
+
+@pytest.mark.parametrize(("coverage", "is_off"), [(0.83, True), (0.97, True), (0.9, False), (0.87, False)])
+def test_a_level_whose_coverage_is_off_is_told_above_everything(coverage, is_off, tmp_path):
+    frames, actuals = uniform(coverage)
+    text = write_report(tmp_path / "r.html", frames, actuals).read_text().split("<main>")[0]
+    told = f"mine: {coverage:.1%} of actuals are at or below P90, instead of 90%."
+    assert (told in text) == is_off
+    assert ('class="warning"' in text) == is_off
+
+
+def test_an_oracle_is_not_accused_nor_anyone_who_reacts_as_it_does():
+    def judged(model: str, lo: float, hi: float, reading: str) -> Excess:
+        return Excess(model, 0.5, (lo + hi) / 2, lo, hi, reading, direction_changes=2.0, targets=9)
+
+    oracle = judged("oracle", -0.012, -0.004, "under-reaction")
+    alike = judged("alike", -0.009, -0.001, "under-reaction")
+    slow = judged("slow", -0.05, -0.02, "under-reaction")
+    hasty = judged("hasty", 0.004, 0.009, "over-reaction")
+    everyone = [oracle, alike, slow, hasty]
+    assert [summary._beside_oracle(one, everyone, "oracle").reading for one in everyone] == [
+        *(summary.AS_ORACLE, summary.AS_ORACLE, "under-reaction", "over-reaction")
+    ]
+    assert [summary._beside_oracle(one, everyone, None) for one in everyone] == everyone
+
+
+def test_no_star_for_a_small_v_without_accuracy_and_a_note_says_why():
+    def of(times: float) -> Findings:
+        found = findings_of(sources())
+        good, high = (replace(score, risk=dict.fromkeys(LEVELS, 0.1)) for score in found.scores)
+        v = {"good": 0.02, "high": 0.001}
+        excess = [Excess(model, level, v[model], 0.0, 0.1, "", 2.0, 9) for model in v for level in (0.5, 0.9)]
+        poor = replace(high, risk=dict.fromkeys(LEVELS, 0.1 * times))
+        return replace(found, scores=(good, poor), excess=tuple(excess))
+
+    def starred(found: Findings) -> list[bool]:
+        return [row[5].best for row in _answer(found).tables[0].rows]  # V at P50
+
+    assert starred(of(1.05)) == [False, True]
+    assert not _answer(of(1.05)).notes
+    assert starred(of(1.4)) == [False, False]
+    note = "high's V at P50 is closest to 0, but its loss is 40% higher than that of good"
+    assert _answer(of(1.4)).notes[0].startswith(note)
+
+
+def test_a_headline_of_several_names_the_best_and_the_bound():
+    three = forecasts() | {"low": forecasts()["good"].with_columns(pl.col("^q.*$") * 0.7)}
+    best, others, bound, _ = lead_of(
+        findings_of(Sources.of(three | {"best": three["good"]}, world().actuals, oracle="best"))
+    )
+    assert best == "Of 3 forecasters, good is best."
+    assert others.startswith("Compared with low: good has ")
+    assert "high has " in others
+    assert bound.startswith("best, the best that is possible, has ")

@@ -1,5 +1,7 @@
 """The page: one file that asks for nothing, of bounded size, in which text from data is text."""
 
+import base64
+import gzip
 import html.parser
 import json
 import subprocess
@@ -8,13 +10,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from report_samples import HORIZON, forecasts, inside, panel, sources, trained, world
+from report_samples import HORIZON, chunks, forecasts, inside, items_of, panel, sources, trained, world
 
+from mqcast import Panel
+from mqcast.errors import ConfigError
 from mqcast.report import explorer as explorer_module
 from mqcast.report.explorer import explorer_of
 from mqcast.report.page import MOST_PAGE_BYTES, in_script
-from mqcast.report.sections import _interval
-from mqcast.report.sources import Sources
+from mqcast.report.sections import _explorer, _interval
+from mqcast.report.sources import Calendar, Sources
 from mqcast.report.style import plain, shortened
 from mqcast.report.summary import Excess, findings_of
 from mqcast.report.write import write_report
@@ -121,11 +125,14 @@ def test_the_best_is_marked_and_an_oracle_never_is(tmp_path):
 def test_hostile_names_are_shown_as_text(tmp_path):
     text = hostile(tmp_path)
     found = Parsed(text)
-    assert [script.get("id") for script in found.all("script")] == ["data-figures", "data-items", None, None]
+    assert [script.get("id") for script in found.all("script")] == [
+        *("data-figures", "data-items"),
+        *[None] * 5,  # an index and two chunks of items, the figures' library, the page's script
+    ]
     assert not {"i", "b", "img"} & {tag for tag, _ in found.tags}
     for name in HOSTILE:
         assert shortened(name, 80).strip() in found.text.replace("\r", "")
-    ids = {item["id"] for item in inside(text, "items")["items"]}
+    ids = {item["id"] for item in items_of(text)}
     assert {shortened(name, 200) for name in HOSTILE} <= ids
     assert len(ids) == 12  # long names that differ at their end alone are told apart
     assert inside(text, "items")["models"] == ["</script><i>", "b<b>"]
@@ -148,7 +155,7 @@ def test_json_in_a_script_is_the_same_value_and_cannot_end_it():
 
 def test_the_explorer_holds_the_numbers_of_the_frames(page):
     data = inside(page, "items")
-    item = next(one for one in data["items"] if one["id"] == "item_000003")
+    item = next(one for one in items_of(page) if one["id"] == "item_000003")
     frame = forecasts()["high"].filter(unique_id="item_000003").sort("cutoff", "ds")
     at = 5
     part = frame.filter(pl.col("cutoff") == frame["cutoff"].unique().sort()[at])
@@ -165,26 +172,28 @@ def test_the_explorer_holds_the_numbers_of_the_frames(page):
 
 
 def test_the_explorer_keeps_to_its_bytes_and_says_how_many_items_it_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer_module, "PER_CHUNK", 1)
     found = findings_of(sources())
-    for most in (2_000, 10_000, 20_000):
+    for most in (1_000, 5_000, 10_000):
         made = explorer_of(sources(), found, most_bytes=most)
         assert 1 <= len(made.ids) < 12
-        per_item = len(made.payload) / len(made.ids)
-        assert len(made.payload) < most + per_item + 2_000
+        assert made.num_bytes <= max(most, made.num_bytes / len(made.ids))
+        assert len(made.ids) + len(json.loads(gzip.decompress(base64.b64decode(made.chunks[0])))["others"]) == 12
     monkeypatch.setattr(explorer_module, "MOST_ITEMS", 5)
     text = write_report(tmp_path / "r.html", forecasts(), world().actuals).read_text()
     assert "5 of 12 items are on this page" in text
-    assert len(inside(text, "items")["items"]) == 5
+    assert len(items_of(text)) == 5
+    assert len(chunks(text)[0]["others"]) == 7
 
 
 def test_many_cutoffs_and_levels_are_thinned_up_to_the_last(monkeypatch):
     monkeypatch.setattr(explorer_module, "MOST_NUMBERS", 4 * HORIZON * 3 * 2)
     made = explorer_of(sources(), findings_of(sources()))
-    data = json.loads(made.payload)
+    item = json.loads(gzip.decompress(base64.b64decode(made.chunks[1])))[0]
     assert not made.every_cutoff
-    assert len(data["items"][0]["cutoffs"]) == 4
+    assert len(item["cutoffs"]) == 4
     last = forecasts()["good"]["cutoff"].max()
-    assert data["dates"][data["items"][0]["cutoffs"][-1]] == str(last.date())
+    assert json.loads(made.head)["dates"][item["cutoffs"][-1]] == str(last.date())
 
 
 def test_frames_alone_are_enough_and_the_page_says_what_is_not_there(tmp_path):
@@ -201,11 +210,55 @@ def test_frames_alone_are_enough_and_the_page_says_what_is_not_there(tmp_path):
 def test_too_large_a_page_is_made_again_with_fewer_items(tmp_path, monkeypatch):
     from mqcast.report import write
 
+    monkeypatch.setattr(explorer_module, "PER_CHUNK", 1)
     whole = write_report(tmp_path / "r.html", forecasts(), world().actuals).stat().st_size
-    monkeypatch.setattr(write, "MOST_PAGE_BYTES", whole - 20_000)
-    path = write_report(tmp_path / "s.html", forecasts(), world().actuals)
-    assert path.stat().st_size <= whole - 20_000
-    assert 0 < len(inside(path.read_text(), "items")["items"]) < 12
+    monkeypatch.setattr(write, "MOST_PAGE_BYTES", whole - 10_000)
+    path = write_report(tmp_path / "s.html", forecasts(), world().actuals, items=["item_000009"])
+    assert path.stat().st_size <= whole - 10_000
+    assert 0 < len(items_of(path.read_text())) < 12
+    assert items_of(path.read_text())[0]["id"] == "item_000009"
+
+
+def test_chosen_items_come_first_and_must_have_been_forecast(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer_module, "MOST_ITEMS", 2)
+    chosen = ["item_000007", "item_000003", "item_000010"]
+    text = write_report(tmp_path / "r.html", forecasts(), world().actuals, items=chosen).read_text()
+    assert [(item["id"], item["why"]) for item in items_of(text)] == [(id, "chosen") for id in chosen]
+    with pytest.raises(ConfigError, match="no item 'item_00003' was forecast"):
+        write_report(tmp_path / "r.html", forecasts(), world().actuals, items=["item_00003"])
+    with pytest.raises(ConfigError, match="not the text 'item_000003'"):
+        write_report(tmp_path / "r.html", forecasts(), world().actuals, items="item_000003")
+
+
+def test_chosen_items_that_do_not_fit_are_counted():
+    made = explorer_of(sources(), findings_of(sources()), most_bytes=1, chosen=[f"item_{i:06}" for i in range(12)])
+    assert len(made.ids) == explorer_module.PER_CHUNK
+    assert any("4 of the chosen items would make this page too large" in note for note in _explorer(made).notes)
+
+
+def test_prices_are_told_where_they_change_and_static_columns_in_words(tmp_path):
+    weeks = world().frame["ds"].unique().sort()
+    dear = (pl.col("ds") >= weeks[45]) & (pl.col("unique_id") == "item_000002")
+    frame = world().frame.with_columns(price=pl.when(dear).then(3.5).otherwise(2.0))
+    schema = world().schema.replace(known=(*world().schema.known, "price"))
+    priced = Panel.from_frame(frame, schema, world().static, world().events)
+    text = write_report(tmp_path / "r.html", forecasts(), panel=priced).read_text()
+    data, items = inside(text, "items"), {item["id"]: item for item in items_of(text)}
+    assert data["numbers"] == ["price"]
+    first = data["dates"].index(str(weeks[0].date()))
+    assert items["item_000002"]["numbers"] == [[0, first, 2, data["dates"].index(str(weeks[45].date())), 3.5]]
+    assert items["item_000003"]["numbers"] == [[0, first, 2]]
+    category = world().static.filter(unique_id="item_000002")["category"][0]
+    index = chunks(text)[0]
+    assert ["category", category] in index["about"][index["ids"].index("item_000002")]
+
+
+def test_an_event_that_is_empty_or_on_most_dates_is_no_event():
+    weeks = world().frame["ds"].unique().sort()
+    names = ["", *["none"] * (len(weeks) - 3), "fair", "fair"]
+    events = pl.DataFrame({"ds": weeks, "event": names})
+    made = Panel.from_frame(world().frame, world().schema.replace(events=("event",)), world().static, events)
+    assert Calendar(made).events == {"event: fair": weeks[-2:].to_list()}
 
 
 def test_the_report_needs_no_torch():
@@ -224,7 +277,11 @@ def test_several_runs_are_side_by_side(tmp_path):
     assert "Settings of good" in words
     assert "Settings of low" in words
     assert inside(text, "items")["models"] == ["good", "high", "low"]
-    assert set(inside(text, "items")["items"][0]["attention"]) == {"0", "2"}
+    assert set(items_of(text)[0]["attention"]) == {"0", "2"}
+    lead = words[: words.index("Which forecaster is best?")]
+    assert "Of 3 forecasters" in lead
+    assert "Compared with low: good has " in lead
+    assert "; high has " in lead
 
 
 def test_a_forecaster_that_never_moves_is_not_called_the_calmest():

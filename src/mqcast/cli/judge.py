@@ -154,8 +154,9 @@ def report_command(
     given: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN|FORECASTS... [PANEL|ACTUALS]",
-            help="Trained runs or files of forecasts (Parquet, CSV); last, a packed panel or a file of actuals.",
+            metavar="[NAME=]RUN|FORECASTS... [PANEL|ACTUALS]",
+            help="Trained runs or files of forecasts (Parquet, CSV), each with a name of yours if you like: "
+            "ours=backtest.parquet; last, a packed panel or a file of actuals.",
         ),
     ],
     panel: Annotated[
@@ -163,6 +164,9 @@ def report_command(
     ] = None,
     compare: Annotated[list[Path] | None, typer.Option(help="Another run or file; repeat the option for more.")] = None,
     baseline: Annotated[str | None, typer.Option(help="The forecaster to compare with; default: the last.")] = None,
+    item: Annotated[
+        list[str] | None, typer.Option(help="An item to look at, beside those that the report chooses; repeatable.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     id: Id = None,
@@ -178,20 +182,18 @@ def report_command(
 
     Examples: [bold]mqcast report runs/first --panel panel[/bold],
     [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
-    [bold]mqcast report backtest.parquet panel --compare naive.parquet[/bold]
+    [bold]mqcast report ours=backtest.parquet theirs=other.parquet panel --item A12[/bold]
     """
     from mqcast.report.write import write_report
 
     paths, data = _with_actuals(given, panel)
-    paths = [*paths, *(compare or [])]
-    if len({_name(path) for path in paths}) < len(paths):
-        raise ConfigError("two runs or files have the same name; rename one, so that the report can show both")
     packed = Panel.open(data) if is_panel(data) else None
     known, names = actuals_in(data, id, time, target)
     schema = Schema(**{name: value for name, value in names.items() if value is not None})
-    forecasts, trained, notes = _forecasts_of(paths, packed, data)
+    forecasts, trained, notes = _forecasts_of(_named([*paths, *(compare or [])]), packed, data)
     shown = title or ", ".join(forecasts)
     options: dict[str, Any] = {"baseline": baseline, "trained": trained, "notes": notes, "title": shown}
+    options["items"] = item or ()
     write_report(out, forecasts, known, schema=schema, panel=packed, **options)
     tell(as_json, {"report": str(out), "notes": notes}, "\n".join([*notes, f"the report is {out}"]))
 
@@ -200,29 +202,47 @@ def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Pa
     """Runs and forecasts, and the panel or actuals to evaluate them with."""
     if panel is not None:
         return given, panel
-    if len(given) > 1 and not _is_run(given[-1]):
-        return given[:-1], given[-1]
-    own = given[0] / "panel"
-    if is_panel(own):
-        return given, own
+    name, last = _split(given[-1])
+    if len(given) > 1 and name is None and not _is_run(last):
+        return given[:-1], last
+    first = _split(given[0])[1]
+    if is_panel(first / "panel"):
+        return given, first / "panel"
     raise ConfigError(
-        f"there are no actuals to evaluate {given[0]} with; give --panel, a packed panel or a file of actuals"
+        f"there are no actuals to evaluate {first} with; give --panel, a packed panel or a file of actuals"
     )
+
+
+def _split(given: Path) -> tuple[str | None, Path]:
+    """The name of one's own, if there is one, and the path: `ours=backtest.parquet`."""
+    own, sign, rest = str(given).partition("=")
+    if not sign or given.exists():
+        return None, given
+    if not own or not rest:
+        raise ConfigError(f"{str(given)!r} is no name and path; write name=path, such as ours=backtest.parquet")
+    return own, Path(rest)
+
+
+def _named(given: list[Path]) -> dict[str, Path]:
+    """Runs and files by name: one's own, or that of the run or file."""
+    named: dict[str, Path] = {}
+    for own, path in map(_split, given):
+        name = own or (path.name if _is_run(path) else path.stem)
+        if name in named:
+            raise ConfigError(f"two runs or files are called {name!r}; give one of them a name: other={path}")
+        named[name] = path
+    return named
 
 
 def _is_run(path: Path) -> bool:
     return any((path / name).exists() for name in ("run.json", "model.json", "forecaster.json"))
 
 
-def _name(path: Path) -> str:
-    return path.name if _is_run(path) else path.stem
-
-
-def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[dict[str, Any], Any, tuple[str, ...]]:
+def _forecasts_of(paths: dict[str, Path], panel: Panel | None, data: Path) -> tuple[dict[str, Any], Any, Any]:
     """Frames by name, details of trained runs, and notes. A seasonal naive forecast is added to runs."""
-    runs = {_name(path): path for path in paths if _is_run(path)}
+    runs = {name: path for name, path in paths.items() if _is_run(path)}
     if not runs:
-        return {_name(path): path for path in paths}, {}, ()
+        return dict(paths), {}, ()
     if panel is None:
         raise ConfigError(
             f"{next(iter(runs.values()))} is a run and needs a packed panel to forecast from, but {data} is not a panel"
@@ -236,7 +256,7 @@ def _forecasts_of(paths: list[Path], panel: Panel | None, data: Path) -> tuple[d
         if name not in networks:
             frames[name] = Forecaster.load(path, panel).revisions(panel)
             notes = (*notes, SEEN.format(name))
-    ordered = {_name(path): frames[_name(path)] if _is_run(path) else path for path in paths}
+    ordered = {name: frames.get(name, path) for name, path in paths.items()}
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 
 

@@ -7,8 +7,8 @@ A forecast is one row of a frame. It is implausible if
     negative    one of its quantiles is below 0, although no actual of any series is
 
 A series is forecast to sell nothing if all its quantiles are 0 or less, although it sold on every one of at least
-FEWEST dates. A level is far off if the share of actuals at or below its quantile differs from the level by FAR_OFF or
-more, and by SURE standard errors.
+FEWEST dates. A level is far off if the share of actuals at or below its quantile differs from the level by more than
+FAR's margin and number of standard errors; it is off, which a report says, if it does so by OFF's.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,26 @@ from mqcast.evaluation.tables import ActualsTable, ForecastTable
 MULTIPLE = 10.0  # of the largest value ever sold
 ROUNDING = 1e-6  # of the largest value: forecasts this little below 0 do not count as negative
 FEWEST = 8  # minimal number of series, dates and values to judge coverage, or a series that always sells
-FAR_OFF, FAR_OFF_IN_THE_TAIL = 0.1, 0.03  # error of coverage; near 0 and 1 the remaining share, but at least the second
-SURE = 4.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Strictness:
+    """When the coverage of a level is called wrong.
+
+    margin    near 0 and 1 the remaining share, but at least `tail`
+    sure      standard errors
+    fewest    series and dates, without which nothing is said
+    generous  of whole numbers, take a quantile as its user may: rounded up
+    """
+
+    margin: float
+    tail: float
+    sure: float
+    fewest: int
+    generous: bool
+
+
+FAR, OFF = Strictness(0.1, 0.03, 4.0, FEWEST, True), Strictness(0.05, 0.03, 2.0, 3, False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +153,7 @@ def judge(model: str, rows: ForecastTable, sold: Sold, actual: np.ndarray, multi
     suspicious = (highest > limit) | (lowest < -limit) | (lowest < floor)
     zeros = item[(highest <= 0) & sold.always_sells(known)]
     worst_first = _rows_of(rows, begins, np.flatnonzero(suspicious), measure, limit, floor)
-    return Verdict(model, rows, multiple, *worst_first, zeros, _far_off(rows, actual))
+    return Verdict(model, rows, multiple, *worst_first, zeros, levels_off(rows, actual, FAR))
 
 
 def _rows_of(
@@ -163,31 +181,39 @@ def _rows_of(
     return row[kept], worst[kept], measure[place[kept]], is_negative[kept]
 
 
-def _far_off(rows: ForecastTable, actual: np.ndarray) -> tuple[Level, ...]:
-    """Levels with a coverage that is far off; the slow test runs only where a quick test fails."""
+def levels_off(rows: ForecastTable, actual: np.ndarray, strictness: Strictness) -> tuple[Level, ...]:
+    """Levels with a wrong coverage; the slow test runs only where a quick test fails."""
     number = len(actual) - int(np.isnan(actual).sum())
     levels = []
     for i, level in enumerate(rows.levels):
-        quantile, margin = rows.quantiles[:, i], max(FAR_OFF_IN_THE_TAIL, min(FAR_OFF, level, 1 - level))
+        quantile = rows.quantiles[:, i]
+        margin = max(strictness.tail, min(strictness.margin, level, 1 - level))
         up_to = np.count_nonzero(actual <= quantile) / max(number, 1)
         if number and (up_to < level - margin or np.count_nonzero(actual < quantile) / number > level + margin):
             known = ~np.isnan(actual)
-            if _is_surely_off(rows.where(known), actual[known], quantile[known], level, margin):
+            if _is_surely_off(rows.where(known), actual[known], quantile[known], level, margin, strictness):
                 levels.append(Level(level, float(up_to), number))
     return tuple(levels)
 
 
-def _is_surely_off(rows: ForecastTable, actual: np.ndarray, quantile: np.ndarray, level: float, margin: float) -> bool:
+def _is_surely_off(
+    rows: ForecastTable,
+    actual: np.ndarray,
+    quantile: np.ndarray,
+    level: float,
+    margin: float,
+    strictness: Strictness,
+) -> bool:
     """Whole numbers have ties: a quantile is correct if a share of at most `level` of the actuals is below it and at
     least `level` is at or below it, and it may be anywhere between two whole numbers."""
     is_whole = not np.any(actual % 1)
-    up_to = actual <= (np.ceil(quantile) if is_whole else quantile)
+    up_to = actual <= (np.ceil(quantile) if is_whole and strictness.generous else quantile)
     below = actual < (np.floor(quantile) if is_whole else quantile)
     clusters = [places(part, distinct(part)) for part in (rows.item, rows.time, rows.cutoff)]
-    if min(len(distinct(rows.item)), len(distinct(rows.time))) < FEWEST:
+    if min(len(distinct(rows.item)), len(distinct(rows.time))) < strictness.fewest:
         return False
     for inside, gap in ((up_to, level - up_to.mean()), (below, below.mean() - level)):
-        if gap > margin and gap > SURE * max(_standard_error(inside, codes) for codes in clusters):
+        if gap > margin and gap > strictness.sure * max(_standard_error(inside, codes) for codes in clusters):
             return True
     return False
 

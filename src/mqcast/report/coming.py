@@ -21,8 +21,7 @@ MOST_ITEMS = 60_000
 LISTED = 8  # items of each kind
 MOST_HISTORY, HORIZONS_OF_HISTORY = 600, 5
 USUAL_HISTORY = 110  # steps: two years of weeks, and some more
-MOST_NUMBERS, MOST_GROUPS, MOST_NAMES = 2, 6, 300
-PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?)(?:[^a-z]|$)")
+MOST_GROUPS, MOST_NAMES = 6, 300
 STEPS = {"h": "hour", "D": "day", "B": "business day", "W": "week", "M": "month", "Q": "quarter", "Y": "year"}
 WIDEST = 3.0  # times its size: beyond it an item is no more uncertain, but only smaller
 YEAR = 364 * DAY  # the same day of the week
@@ -272,15 +271,10 @@ def _largest(table: ForecastTable) -> np.ndarray:
 def _covariates(sources: Sources, matrix: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Flags and the numbers that are drawn, known and past."""
     assert sources.calendar is not None
-    schema, rows = sources.calendar.panel.schema, sources.calendar.frames.rows
-    flags = sources.calendar.flags(("known", "past"))
+    flags, rows = sources.calendar.flags(("known", "past")), sources.calendar.frames.rows
     marked = {name: np.nan_to_num(matrix(_floats(flags[name]))) > 0 for name in flags.columns[2:]}
-    is_flag = {name for name in rows.columns if f"without {name}" in marked or name in marked}
-    known = [name for name in schema.numbers("known") if name in rows.columns and name not in is_flag]
-    prices = [name for name in (*known, *schema.numbers("past")) if PRICES.search(name.lower()) and name not in is_flag]
-    drawn = list(dict.fromkeys([*prices, *known]))[:MOST_NUMBERS]
     return {name: flag for name, flag in marked.items() if flag.any()}, {
-        name: matrix(_floats(rows[name])) for name in drawn
+        name: matrix(_floats(rows[name])) for name in sources.calendar.numbers
     }
 
 

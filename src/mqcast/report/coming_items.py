@@ -9,16 +9,13 @@ chunks   of PER_CHUNK items: [cutoff, [first place, what was sold …], [first p
          a number is told where it changes
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mqcast.report.coming import Coming
-from mqcast.report.explorer import MOST_NAME, rounded
+from mqcast.report.packing import MOST_NAME, changes, packed, rounded
 from mqcast.report.style import shortened
 
 PER_CHUNK = 250
@@ -51,29 +48,30 @@ def chunks_of(coming: Coming, most_bytes: int) -> tuple[list[str], int]:
     every = max(1, -(-len(coming.ids) // PER_CHUNK) // SAMPLED)
     starts = range(0, len(coming.ids), PER_CHUNK)
     sample = starts[::every]
-    full, bare = (sum(len(_chunk(coming, start, most)) for start in sample) for most in (steps, 0))
+    sampled = {start: _chunk(coming, start, steps) for start in sample}
+    full = sum(map(len, sampled.values()))
     share = len(starts) / len(sample)
+    if full * share < 0.97 * most_bytes:
+        chunks = [sampled.get(start) or _chunk(coming, start, steps) for start in starts]
+        if sum(map(len, chunks)) <= most_bytes:
+            return chunks, steps
+    bare = sum(len(_chunk(coming, start, 0)) for start in sample)
     room = (0.97 * most_bytes / share - bare) / max(full - bare, 1)
     while True:
-        kept = steps if room >= 1 else max(FEWEST_STEPS, int(room * steps))
+        kept = max(FEWEST_STEPS, min(steps, int(room * steps)))
         chunks = [_chunk(coming, start, kept) for start in starts]
         if sum(map(len, chunks)) <= most_bytes or kept == FEWEST_STEPS:
             return chunks, kept
         room = 0.9 * min(room, 1)
 
 
-def packed(value: Any) -> str:
-    """JSON, compressed, in signs that HTML does not read."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return base64.b64encode(gzip.compress(text, 9, mtime=0)).decode()
-
-
 def _chunk(coming: Coming, start: int, most_history: int) -> str:
     """The items from one on, with so many steps of history at most."""
     rows = range(start, min(start + PER_CHUNK, len(coming.ids)))
-    sold = [rounded(coming.sold[row]) for row in rows]
-    quantiles = [[rounded(level[row]) for level in coming.quantiles] for row in rows]
-    before = None if coming.previous is None else [rounded(coming.previous.values[row]) for row in rows]
+    part = slice(rows.start, rows.stop)
+    sold = rounded(coming.sold[part])
+    quantiles = rounded(coming.quantiles[:, part].swapaxes(0, 1))
+    before = None if coming.previous is None else rounded(coming.previous.values[part])
     items = []
     for i, row in enumerate(rows):
         cutoff = int(coming.cutoff[row])
@@ -85,7 +83,7 @@ def _chunk(coming: Coming, start: int, most_history: int) -> str:
                 _dense(sold[i], first, cutoff),
                 _fan(quantiles[i], cutoff + 1),
                 [[j, _places(flag[row], first)] for j, flag in enumerate(coming.flags.values()) if flag[row].any()],
-                [[j, *_changes(values[row], first)] for j, values in enumerate(coming.numbers.values())],
+                [[j, *changes(values[row], first)] for j, values in enumerate(coming.numbers.values())],
                 0 if before is None else _dense(before[i], first, last),
             ]
         )
@@ -108,15 +106,3 @@ def _fan(levels: list[list[Any]], first: int) -> list[Any]:
 
 def _places(flag: np.ndarray, first: int) -> list[int]:
     return [place for place in np.flatnonzero(flag).tolist() if place >= first]
-
-
-def _changes(values: np.ndarray, first: int) -> list[Any]:
-    """Place and value wherever the value is another one than before; None where it ends."""
-    told = rounded(values)
-    found: list[Any] = []
-    now: Any = None
-    for place in range(first, len(told)):
-        if told[place] != now:
-            now = told[place]
-            found += [place, now]
-    return found

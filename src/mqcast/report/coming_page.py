@@ -30,8 +30,8 @@ from mqcast.report.coming import (
     coming_of,
 )
 from mqcast.report.coming_items import chunks_of, index_of
-from mqcast.report.page import Cell, Page, PageFigure, PageTable, Section, digits, render
-from mqcast.report.style import ACTUAL, HOLIDAY, PALETTE, plain, styled
+from mqcast.report.page import Cell, Page, PageFigure, PageTable, Section, digits, facts_row, render
+from mqcast.report.style import ACTUAL, PALETTE, add_special, styled
 from mqcast.report.write import provenance
 
 MOST_BYTES = 15_000_000
@@ -155,7 +155,9 @@ def _year_before(coming: Coming) -> np.ndarray:
 
 
 def _share(now: float, then: float) -> str:
-    """22% less than"""
+    """22% less than; from three times on, 5 times as much as."""
+    if now / then >= 3:
+        return f"{now / then:,.0f} times as much as"
     change = now / then - 1
     return "about as much as" if abs(change) < 0.005 else f"{abs(change):.0%} {'more' if change > 0 else 'less'} than"
 
@@ -208,7 +210,8 @@ def _why(coming: Coming, item: int, reason: str) -> str:
         return f"unlike recent sales: {_share(total, before)} before" if before > 0 else "nothing was sold recently"
     if reason == UNCERTAIN:
         width = float(coming.width[item])
-        return f"uncertain: the range is {width / total:.0%} of the middle" if total > 0 else "uncertain"
+        share = f"{width / total:.0%} of" if width < 3 * total else f"{width / max(total, 1e-9):,.0f} times"
+        return f"uncertain: the range is {share} the middle" if total > 0 else "uncertain"
     if reason == CHANGED and coming.change is not None and coming.previous is not None:
         common = ~np.isnan(coming.previous.values[item]) & ~np.isnan(coming.quantiles[coming.middle, item])
         old = float(coming.previous.values[item][common].sum())
@@ -279,20 +282,9 @@ def _totals_figure(coming: Coming, dates: list[Any], level: str) -> go.Figure:
         mode="lines+markers",
         line={"color": PALETTE[0], "width": 2.5},
     )
-    names: dict[int, list[str]] = {}
-    for name, places in coming.events.items():
-        for place in places:
-            names.setdefault(int(np.searchsorted(totals.times, coming.times[place])) - first, []).append(plain(name))
-    if names:
-        figure.add_scatter(
-            x=[dates[place] for place in names],
-            y=[0] * len(names),
-            text=[", ".join(found) for found in names.values()],
-            hovertemplate="%{x}: %{text}<extra></extra>",
-            name="holidays and events",
-            mode="markers",
-            marker={"color": HOLIDAY, "symbol": "star"},
-        )
+    place = np.searchsorted(totals.times, coming.times) - first
+    events = {name: [dates[place[i]] for i in places] for name, places in coming.events.items()}
+    add_special(figure, {}, events, named={dates[i] for i in ahead})
     return styled(figure.update_layout(yaxis_rangemode="tozero"), 400)
 
 
@@ -325,7 +317,7 @@ def _basis(coming: Coming, basis: Basis, seed: int) -> Section:
         "previous forecast": "" if coming.previous is None else f"made at {coming.previous.cutoff}",
         **provenance(seed),
     }
-    tables = [PageTable("Data and model", ["what", "value"], [[Cell(k), Cell(v)] for k, v in facts.items() if v])]
+    tables = [PageTable("Data and model", ["what", "value"], [facts_row(k, v) for k, v in facts.items() if v])]
     tables += [PageTable.of(caption, frame) for caption, frame in basis.tables.items()]
     reading = "What the forecast was made from. Nothing that happened after the date it was made at is in it."
     code = [("All settings", basis.config)] if basis.config else []

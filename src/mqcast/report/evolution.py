@@ -8,7 +8,7 @@ import polars as pl
 from plotly.subplots import make_subplots
 
 from mqcast.levels import percentile, quantile_column
-from mqcast.report.style import ACTUAL, HOLIDAY, PROMOTION, ZERO, colour, dash, plain, styled
+from mqcast.report.style import ACTUAL, ZERO, add_special, colour, dash, plain, styled
 
 
 def volatility_figure(process: pl.DataFrame) -> go.Figure:
@@ -65,8 +65,7 @@ def fan_figure(
         line={"color": ACTUAL, "width": 1.5},
         marker={"size": 4},
     )
-    _add_marks(figure, promotions or {}, PROMOTION, "triangle-up")
-    _add_marks(figure, events or {}, HOLIDAY, "star")
+    add_special(figure, promotions or {}, events or {})
     figure.update_yaxes(rangemode="tozero")
     return styled(figure.update_layout(title_text=f"Forecast of {plain(name)}"), 420)
 
@@ -135,16 +134,3 @@ def _add_band(figure: go.Figure, part: pl.DataFrame, i: int, **place: int) -> No
         showlegend=False,
         **place,
     )
-
-
-def _add_marks(figure: go.Figure, marks: Mapping[str, Sequence[Any]], shade: str, symbol: str) -> None:
-    """Special dates, at the foot of the figure."""
-    for i, (name, dates) in enumerate(marks.items()):
-        figure.add_scatter(
-            x=list(dates),
-            y=[0] * len(dates),
-            name=plain(name),
-            mode="markers",
-            hovertemplate=f"%{{x}}: {plain(name)}",
-            marker={"color": shade, "symbol": symbol if i % 2 == 0 else f"{symbol}-open", "size": 9},
-        )

@@ -6,7 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from mqcast.report.style import HOLIDAY, colour, plain, styled
+from mqcast.report.style import add_special, colour, plain, styled
 
 MOST_CHANNELS, MOST_BARS = 24, 6  # bars: of the past, and of earlier forecasts
 
@@ -28,7 +28,7 @@ def attention_figure(weights: pl.DataFrame, name: str, events: Mapping[str, Sequ
             hovertemplate="%{y} steps ahead looks at %{x}: %{z:.1%}<extra></extra>",
         )
     )
-    _add_events(figure, events or {}, dates, foot=0)
+    _add_events(figure, events or {}, dates)
     figure.update_xaxes(title_text="date looked at")
     figure.update_yaxes(title_text="steps ahead")
     return styled(figure.update_layout(title_text=f"What the forecast of {plain(name)} looks at"), 420)
@@ -72,24 +72,15 @@ def encodings_figure(encodings: pl.DataFrame, events: Mapping[str, Sequence[Any]
             hovertemplate="%{x}, channel %{y}: %{z:.2f}<extra></extra>",
         )
     )
-    _add_events(figure, events or {}, dates, foot=0)
+    _add_events(figure, events or {}, dates)
     figure.update_yaxes(title_text="channel, by how much it varies")
     return styled(figure.update_layout(title_text="What the network learnt about the calendar"), 460)
 
 
-def _add_events(figure: go.Figure, events: Mapping[str, Sequence[Any]], dates: pl.Series, foot: float) -> None:
+def _add_events(figure: go.Figure, events: Mapping[str, Sequence[Any]], dates: pl.Series) -> None:
     shown = set(dates.to_list())
-    for i, (name, days) in enumerate(events.items()):
-        inside = [day for day in days if day in shown]
-        if inside:
-            figure.add_scatter(
-                x=inside,
-                y=[foot] * len(inside),
-                name=plain(name),
-                mode="markers",
-                hovertemplate=f"%{{x}}: {plain(name)}",
-                marker={"color": HOLIDAY, "symbol": i % 8, "size": 8},
-            )
+    inside = {name: [day for day in days if day in shown] for name, days in events.items()}
+    add_special(figure, {}, {name: days for name, days in inside.items() if days})
 
 
 def _day(date: Any) -> str:

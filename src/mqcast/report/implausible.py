@@ -1,5 +1,6 @@
 """Implausible forecasts on a page: a notice above everything, and the worst of them one by one."""
 
+from dataclasses import replace
 from typing import Any
 
 from mqcast.errors import readable
@@ -13,12 +14,12 @@ TITLE = "Implausible forecasts"
 
 
 def notices_of(implausible: Implausible) -> tuple[str, ...]:
-    """What stands above everything: the words of the warning, one text per model."""
-    if not implausible:
+    """What stands above everything: the words of the warning, one text per model. Levels have notices of their own."""
+    verdicts = [one for one in (replace(each, levels=()) for each in implausible.verdicts) if one]
+    if not verdicts:
         return ()
-    notices = [readable(sentences(one)) for one in implausible.verdicts if one]
-    more = TITLE if has_section(implausible) else "Calibration"
-    return (*notices, " ".join([*remedies(implausible.verdicts), f"The section “{more}” has more."]))
+    notices = [readable(sentences(one)) for one in verdicts]
+    return (*notices, " ".join([*remedies(verdicts), f"The section “{TITLE}” has more."]))
 
 
 def has_section(implausible: Implausible) -> bool:

@@ -17,7 +17,7 @@ from mqcast.durable import write_file
 from mqcast.report.style import shortened
 
 MOST_PAGE_BYTES = 8_000_000
-LONGEST_CELL = 80
+LONGEST_CELL, LONGEST_FACT = 80, 600
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -54,6 +54,11 @@ class Cell:
     @property
     def is_number(self) -> bool:
         return isinstance(self.key, int | float)
+
+
+def facts_row(name: str, value: str) -> list[Cell]:
+    """A row of a table of facts, whose values may be long."""
+    return [Cell(name), Cell(value, longest=LONGEST_FACT)]
 
 
 @dataclass(frozen=True)

@@ -18,51 +18,14 @@ from mqcast.report.evolution import volatility_figure
 from mqcast.report.explained import encodings_figure
 from mqcast.report.explorer import Explorer
 from mqcast.report.figures import Line, learning_curve
+from mqcast.report.headline import known, name_of
 from mqcast.report.implausible import has_section, implausible_section
-from mqcast.report.page import Cell, PageFigure, PageTable, Section, digits
+from mqcast.report.page import Cell, PageFigure, PageTable, Section, facts_row
 from mqcast.report.sources import Sources, headline_levels
-from mqcast.report.style import shortened
-from mqcast.report.summary import Excess, Findings, Listed, Score
+from mqcast.report.summary import AS_ORACLE, Excess, Findings, Listed, Score
 
 MOST_STEPS = 600  # points of a learning curve
-MANY_TIMES = 10  # the baseline's loss: beyond it no percentage is given
-
-
-def lead_of(findings: Findings) -> list[str]:
-    """The answer in one sentence, and what was judged."""
-    counts, scores = findings.counts, findings.scores
-    first = next((score for score in scores if score.model != findings.oracle), scores[0])
-    levels = headline_levels(findings.levels)
-    if first.model == findings.baseline:
-        risks = " and ".join(f"{digits(first.risk[level])} at {percentile(level)}" for level in levels)
-        answer = f"{_name(first.model)} has a quantile risk of {risks}."
-    else:
-        against = " and ".join(_against(first.relative[level], level) for level in levels)
-        answer = f"{_name(first.model)} has {against} than {_name(findings.baseline)}."
-    judged = (
-        f"{counts.rows:,} forecasts of {counts.items:,} item{'s' if counts.items != 1 else ''} from {counts.cutoffs:,} "
-        f"cutoff{'s' if counts.cutoffs != 1 else ''} ({counts.first_cutoff} to {counts.last_cutoff}), up to "
-        f"{counts.horizon} step{'s' if counts.horizon != 1 else ''} ahead."
-    )
-    if counts.without_actual:
-        judged += f" {counts.without_actual:,} more have no actual yet and are not judged."
-    if counts.left_out:
-        judged += f" {counts.left_out:,} are left out because not every forecaster has them."
-    if counts.is_sampled:
-        judged += (
-            " Risks, coverage and the largest losses cover all items; volatility and all other sections cover a "
-            f"random sample of {counts.sampled:,} items."
-        )
-    return [answer, judged]
-
-
-def _against(relative: float, level: float) -> str:
-    if relative != relative:
-        return f"a {percentile(level)} loss that cannot be compared"
-    if relative >= MANY_TIMES:
-        return f"a {digits(relative)} times higher {percentile(level)} loss"
-    change = abs(relative - 1)
-    return f"{change:.1%} {'lower' if relative < 1 else 'higher'} {percentile(level)} loss"
+FAR_WORSE = 1.1  # times the least loss: beyond it a small V is no merit
 
 
 def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts: Mapping[str, str]) -> list[Section]:
@@ -116,18 +79,18 @@ def _answer(findings: Findings) -> Section:
             )
             cells += [Cell.number(score.risk[level], best=best), Cell.number(score.relative[level], best=best)]
         for level in levels if findings.excess else ():
-            calmest = _calmest(findings, level) if score in rivals else None
+            calmest = _calmest(findings, level) if _is_good(findings, score.model, level) else None
             cells.append(_interval(excess[score.model, level], calmest))
         cells += [_share(score, level, rivals) for level in levels]
         rows.append(cells)
     reading = (
         "Risk is 2 Σ quantile loss / Σ demand: lower is better. A relative risk below 1 beats "
-        f"{_name(findings.baseline)}. V is excess volatility: closest to 0 is best, but a forecaster that never "
-        "revises is not ranked. The share of demand at or below (≤) a quantile should equal its level. ★ marks the "
-        "best."
+        f"{name_of(findings.baseline)}. V is excess volatility: closest to 0 is best, but a forecaster that never "
+        "revises, or that loses far more than the best, is not ranked. The share of demand at or below (≤) a quantile "
+        "should equal its level. ★ marks the best."
     )
-    note = f"{_name(findings.oracle)} knows how the data were generated. It is a bound, not a competitor."
-    notes = [note] if findings.oracle else []
+    note = f"{name_of(findings.oracle)} knows how the data were generated. It is a bound, not a competitor."
+    notes = [*([note] if findings.oracle else []), *_calm_but_poor(findings, levels)]
     return Section("answer", "Which forecaster is best?", reading, notes, [PageTable("All forecasts", columns, rows)])
 
 
@@ -139,7 +102,7 @@ def _slices(findings: Findings) -> Section:
         drawn["Risk by decile of demand"] = by_decile_figure(findings.deciles, headline_levels(findings.levels))
     figures = [PageFigure(label, bounded(figure, findings.suspicious)) for label, figure in drawn.items()]
     reading = (
-        f"The table shows losses relative to {_name(findings.baseline)} on peaks, after peaks and during promotions: "
+        f"The table shows losses relative to {name_of(findings.baseline)} on peaks, after peaks and during promotions: "
         "below 1 is better. The figures show the risk itself, by horizon and by how much an item sells (10: most)."
     )
     return Section("slices", "Strengths and weaknesses", reading, (), [table], figures)
@@ -183,6 +146,8 @@ def _volatility(findings: Findings, process: pl.DataFrame) -> Section:
         "revisions are taken back later (over-reaction); below it, they continue in the same direction "
         "(under-reaction). The bands are 95 % intervals."
     )
+    if findings.oracle:
+        reading += f" V that is within that of {name_of(findings.oracle)} comes from fitting two quantiles by a gamma."
     notes = [_in_words(one) for one in findings.excess]
     figures = [PageFigure("Martingale volatility V by remaining steps", volatility_figure(process))]
     columns = ["forecaster", "level", "excess volatility", "from", "to", "reading"]
@@ -207,10 +172,12 @@ def _in_words(one: Excess) -> str:
         "over-reaction": "forecasts jump and come back (over-reaction)",
         "under-reaction": "forecasts react too slowly to news (under-reaction)",
         "not significant": "no significant excess volatility",
+        AS_ORACLE: "no more excess volatility than the oracle has",
     }
     interval = "" if one.lo is None or one.hi is None else f" (95 % interval: {one.lo:.3f} to {one.hi:.3f})"
     value = "unknown" if one.excess is None else f"{one.excess:.3f}"
-    return f"{_name(one.model)}, {percentile(one.level)}: {words.get(one.reading, one.reading)}; V = {value}{interval}."
+    told = words.get(one.reading, one.reading)
+    return f"{name_of(one.model)}, {percentile(one.level)}: {told}; V = {value}{interval}."
 
 
 def _items_to_review(findings: Findings, explorer: Explorer) -> Section:
@@ -231,8 +198,14 @@ def _items_to_review(findings: Findings, explorer: Explorer) -> Section:
 
 def _explorer(explorer: Explorer) -> Section:
     shown, total = len(explorer.ids), explorer.num_items
-    some = f"{shown:,} of {total:,} items are on this page: those listed above, and some chosen at random."
+    which = "those that were chosen, those listed above" if explorer.num_chosen else "those listed above"
+    some = (
+        f"{shown:,} of {total:,} items are on this page: {which}, and some at random. To see others, name them: "
+        "items=[…] in Python, --item on the command line."
+    )
     notes = ["All items are on this page." if shown == total else some]
+    if shown < explorer.num_chosen:
+        notes.append(f"{explorer.num_chosen - shown:,} of the chosen items would make this page too large.")
     if not explorer.every_cutoff:
         notes.append("Some cutoffs are left out to keep the page small.")
     if explorer.num_explained:
@@ -248,7 +221,7 @@ def _encodings(encodings: Mapping[str, pl.DataFrame], sources: Sources) -> Secti
         "network anticipates them."
     )
     figures = [
-        PageFigure(f"Position encodings of {_name(name)}", encodings_figure(one, sources.events))
+        PageFigure(f"Position encodings of {name_of(name)}", encodings_figure(one, sources.events))
         for name, one in encodings.items()
     ]
     return Section("calendar", "What the network learnt about the calendar", reading, figures=figures)
@@ -259,7 +232,7 @@ def _training(curves: dict[str, list[Line]]) -> Section:
         "Training and validation loss should fall and level off together. A validation loss that rises while the "
         "training loss falls is a sign of overfitting. The star marks the epoch that was kept."
     )
-    thinned = {_name(name): _thinned(lines) for name, lines in curves.items()}
+    thinned = {name_of(name): _thinned(lines) for name, lines in curves.items()}
     return Section(
         "training", "Learning curve", reading, figures=[PageFigure("Learning curve", learning_curve(thinned))]
     )
@@ -273,12 +246,12 @@ def _thinned(lines: list[Line]) -> list[Line]:
 
 
 def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) -> Section:
-    rows = [[Cell(name), Cell(value)] for name, value in facts.items()]
+    rows = [facts_row(name, value) for name, value in facts.items()]
     tables = [PageTable("How this page was made", ["what", "value"], rows)]
     for name, one in sources.trained.items():
         if one.facts:
             tables.append(
-                PageTable(f"Run {_name(name)}", ["what", "value"], [[Cell(k), Cell(v)] for k, v in one.facts.items()])
+                PageTable(f"Run {name_of(name)}", ["what", "value"], [facts_row(k, v) for k, v in one.facts.items()])
             )
     if findings.data is not None:
         data = findings.data
@@ -291,9 +264,9 @@ def _provenance(sources: Sources, findings: Findings, facts: Mapping[str, str]) 
             "steps per series": f"{data.shortest:,} to {data.longest:,}",
             **{role: ", ".join(names) for role, names in data.columns.items()},
         }
-        tables.insert(0, PageTable("Data", ["what", "value"], [[Cell(k), Cell(v)] for k, v in summary.items()]))
+        tables.insert(0, PageTable("Data", ["what", "value"], [facts_row(k, v) for k, v in summary.items()]))
     reading = "This is what the forecasts were made from, and what is needed to make them again."
-    code = [(f"Settings of {_name(name)}", one.config) for name, one in sources.trained.items() if one.config]
+    code = [(f"Settings of {name_of(name)}", one.config) for name, one in sources.trained.items() if one.config]
     return Section("provenance", "Data, settings and reproducibility", reading, (), tables, code=code)
 
 
@@ -308,7 +281,7 @@ def _relative_table(
     columns = [
         heading,
         "forecasts",
-        *(f"{_name(model)} {percentile(level)}" for level in levels for model in findings.models),
+        *(f"{name_of(model)} {percentile(level)}" for level in levels for model in findings.models),
     ]
     rows = []
     for name in names:
@@ -324,10 +297,6 @@ def _relative_table(
                 cells.append(Cell.number(loss / base if base and loss is not None else None, best=best))
         rows.append(cells)
     return PageTable(caption, columns, rows)
-
-
-def _name(model: str | None) -> str:
-    return shortened(model or "")
 
 
 def _least(value: float, values: Sequence[float]) -> bool:
@@ -351,9 +320,38 @@ def _calmest(findings: Findings, level: float) -> float | None:
     sizes = [
         abs(one.excess)
         for one in findings.excess
-        if one.level == level and one.model != findings.oracle and one.excess is not None and _contends(one)
+        if one.level == level and one.excess is not None and _contends(one) and _is_good(findings, one.model, level)
     ]
     return min(sizes) if len(sizes) > 1 else None
+
+
+def _is_good(findings: Findings, model: str, level: float) -> bool:
+    """No oracle, and its loss is not far above the least."""
+    return model != findings.oracle and _loss_over_best(findings, model, level)[0] <= FAR_WORSE
+
+
+def _loss_over_best(findings: Findings, model: str, level: float) -> tuple[float, str]:
+    """A loss as a multiple of that of the best rival, and who that is."""
+    risks = {score.model: known(score.risk[level]) for score in findings.scores if score.model != findings.oracle}
+    best = min(risks, key=lambda name: risks[name])
+    return (risks[model] / risks[best] if risks[best] > 0 else 1.0), best
+
+
+def _calm_but_poor(findings: Findings, levels: Sequence[float]) -> list[str]:
+    """Forecasters whose V is closest to 0, but whose losses say why."""
+    notes = []
+    for level in levels:
+        rivals = [one for one in findings.excess if one.level == level and one.model != findings.oracle]
+        known = [one for one in rivals if one.excess is not None and _contends(one)]
+        calmest = min(known, key=lambda one: abs(one.excess or 0), default=None)
+        if calmest is None or len(known) < 2 or _is_good(findings, calmest.model, level):
+            continue
+        times, best = _loss_over_best(findings, calmest.model, level)
+        notes.append(
+            f"{name_of(calmest.model)}'s V at {percentile(level)} is closest to 0, but its loss is {times - 1:.0%} "
+            f"higher than that of {name_of(best)}: forecasts that hardly react to news need few revisions."
+        )
+    return notes
 
 
 def _contends(one: Excess) -> bool:

@@ -1,6 +1,7 @@
 """What a report is made from: forecasters' frames and actuals, and what a panel and a trained network add to them."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,8 @@ from mqcast.settings import nearest
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own
 WITHOUT = "without "
+MOST_NUMBERS, MOST_ABOUT = 2, 6  # that are drawn; static columns that are told of an item
+PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?)(?:[^a-z]|$)")
 ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 
@@ -64,10 +67,7 @@ class Calendar:
         Of a flag that most rows have, such as `open`, the rows that lack it are the special ones: `without open`.
         """
         schema, rows = self.panel.schema, self.frames.rows
-        numbers = [
-            name for role in roles for name in schema.numbers(role) if name in rows.columns
-        ]  # not what fill adds
-        flags = [name for name in numbers if rows[name].is_in([0.0, 1.0]).all()]
+        flags = [name for role in roles for name in self._numbers_of(role) if name in self._is_flag]
         usual = {name for name in flags if (rows[name].mean() or 0) > 0.5}  # type: ignore[operator]
         shown = {name: f"{name} (flag)" if name in KEYS else name for name in flags}
         marked = [
@@ -77,20 +77,52 @@ class Calendar:
         keys = pl.col(schema.id).alias("unique_id"), pl.col(schema.time).alias("ds")
         return rows.select(*keys, *marked)
 
+    def _numbers_of(self, role: Role) -> list[str]:
+        """Columns of numbers; not what fill adds."""
+        return [name for name in self.panel.schema.numbers(role) if name in self.frames.rows.columns]
+
+    @cached_property
+    def _is_flag(self) -> set[str]:
+        names = [*self._numbers_of("known"), *self._numbers_of("past")]
+        return {name for name in names if self.frames.rows[name].is_in([0.0, 1.0]).all()}
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """Columns that are drawn below the sales: prices, known and past; then other known numbers."""
+        known = [name for name in self._numbers_of("known") if name not in self._is_flag]
+        past = [name for name in self._numbers_of("past") if name not in self._is_flag]
+        prices = [name for name in (*known, *past) if PRICES.search(name.lower())]
+        return list(dict.fromkeys([*prices, *known]))[:MOST_NUMBERS]
+
+    @cached_property
+    def about(self) -> dict[str, dict[str, str]]:
+        """Id → what its static columns of text say."""
+        schema, static = self.panel.schema, self.frames.static
+        if static is None:
+            return {}
+        names = [name for name in schema.categories("static") if name != schema.id][:MOST_ABOUT]
+        rows = static.select(schema.id, *names).iter_rows(named=True)
+        return {str(row.pop(schema.id)): {name: text for name, text in row.items() if text} for row in rows}
+
     @cached_property
     def events(self) -> dict[str, list[Any]]:
         """Holidays and events that all series share → their dates among those of the rows."""
         return self.events_on(self.frames.rows[self.panel.schema.time].unique().sort().to_list())
 
     def events_on(self, dates: list[Any]) -> dict[str, list[Any]]:
-        """The events of the event table, and those of these dates that are holidays."""
+        """The events of the event table, and those of these dates that are holidays.
+
+        A text that is empty, or that most dates have, such as `none`, is no event.
+        """
         schema, table, events = self.panel.schema, self.frames.events, {}
+        most = self.frames.rows[schema.time].n_unique() / 2
         if table is not None:
             for name in schema.numbers("events"):
                 events[name] = table.filter(pl.col(name) == 1)[schema.time].to_list()
             for name in schema.categories("events"):
                 for (value,), part in table.filter(pl.col(name) != UNSEEN).group_by(name, maintain_order=True):
-                    events[f"{name}: {value}"] = part[schema.time].sort().to_list()
+                    if str(value).strip() and part.height <= most:
+                        events[f"{name}: {value}"] = part[schema.time].sort().to_list()
         if self.panel.calendar.holidays:
             flags = self.panel.calendar.flags(np.array([as_time(date, self.panel.axis) for date in dates]))
             for i, (region, name) in enumerate(self.panel.calendar.holidays):

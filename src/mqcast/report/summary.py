@@ -1,6 +1,6 @@
 """Frames → what a report says, in numbers: typed, and free of figures and pages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,7 @@ from mqcast.evaluation.comparison import losses_by_lead
 from mqcast.evaluation.implausible_forecasts import Implausible, implausible
 from mqcast.evaluation.martingale import Settings, volatility_of
 from mqcast.evaluation.metrics import LossSums, Scored, accuracy, scored_models
+from mqcast.evaluation.plausibility import OFF, Level, levels_off
 from mqcast.evaluation.ranking import rank_revisions
 from mqcast.evaluation.slices import OVERALL, demand_deciles
 from mqcast.levels import quantile_column
@@ -21,6 +22,7 @@ from mqcast.report.sources import Sources
 MOST_ROWS = 1_200_000  # of a model, beyond which all but the headline is of a sample of items
 RESAMPLES = 1000
 LISTED = 20
+AS_ORACLE = "no more than the oracle's"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Excess:
-    """Excess volatility of one forecaster at one level, with its 95 % interval and what it means."""
+    """Excess volatility of one forecaster at one level, with its 95 % interval and what it means.
+
+    V is exact for exact distributions only, and a gamma fitted to two quantiles is none. Where there is an oracle, what
+    lies within its interval is therefore no finding.
+    """
 
     model: str
     level: float
@@ -85,6 +91,7 @@ class Findings:
     process           model, level, step, lead, V, lo, hi; None likewise
     calibration       model, level, observed; widths: model, interval, width, inside
     implausible       of `implausible`, of all items
+    off               by model: levels whose coverage is wrong; those of `implausible` are the worst of them
     """
 
     models: tuple[str, ...]
@@ -105,6 +112,7 @@ class Findings:
     unstable: tuple[Listed, ...]
     data: Summary | None
     implausible: Implausible
+    off: dict[str, tuple[Level, ...]]
 
     @property
     def suspicious(self) -> list[str]:
@@ -124,6 +132,7 @@ def findings_of(sources: Sources, seed: int = 0) -> Findings:
     scored = scored_models(part.rows, part.observed, "drop")
     scores, slices = _scores(sources, sums), accuracy(scored, part.observed, slices=part.slices)
     excess, process = _volatility(part, seed)
+    verdicts = implausible(sources.rows, sources.observed)
     return Findings(
         models=sources.models,
         baseline=sources.baseline,
@@ -142,7 +151,8 @@ def findings_of(sources: Sources, seed: int = 0) -> Findings:
         worst=_worst(sources, sums),
         unstable=_unstable(part),
         data=None if sources.calendar is None else summarise(sources.calendar.panel),
-        implausible=implausible(sources.rows, sources.observed),
+        implausible=verdicts,
+        off=_off(scored, verdicts),
     )
 
 
@@ -220,12 +230,33 @@ def _volatility(part: Sources, seed: int) -> tuple[tuple[Excess, ...], pl.DataFr
         processes.append(judged.polars_process.with_columns(model=pl.lit(model)))
         columns = ("level", "excess", "lo", "hi", "reading", "direction_changes", "targets")
         excess += [Excess(model, **row) for row in judged.polars_summary.select(columns).iter_rows(named=True)]
-    return tuple(excess), pl.concat(processes, how="diagonal_relaxed")
+    return tuple(_beside_oracle(one, excess, part.oracle) for one in excess), pl.concat(
+        processes, how="diagonal_relaxed"
+    )
+
+
+def _beside_oracle(one: Excess, excess: list[Excess], oracle: str | None) -> Excess:
+    bound = next((other for other in excess if other.model == oracle and other.level == one.level), None)
+    if bound is None or one.reading not in ("over-reaction", "under-reaction"):
+        return one
+    if bound.lo is None or bound.hi is None or one.lo is None or one.hi is None:
+        return one
+    is_inside = one.lo <= max(bound.hi, 0) and one.hi >= min(bound.lo, 0)
+    return replace(one, reading=AS_ORACLE) if is_inside else one
 
 
 def _calibration(sources: Sources, scores: tuple[Score, ...]) -> pl.DataFrame:
     rows = [(score.model, level, score.coverage[level]) for score in scores for level in sources.levels]
     return pl.DataFrame(rows, schema=["model", "level", "observed"], orient="row")
+
+
+def _off(scored: dict[str, Scored], verdicts: Implausible) -> dict[str, tuple[Level, ...]]:
+    found = {}
+    for one in verdicts.verdicts:
+        judged = scored[one.model]
+        levels = {each.level: each for each in (*levels_off(judged.rows, judged.actual, OFF), *one.levels)}
+        found[one.model] = tuple(levels[level] for level in sorted(levels))
+    return {model: levels for model, levels in found.items() if levels}
 
 
 def _widths(overall: pl.DataFrame) -> pl.DataFrame:

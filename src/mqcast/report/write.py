@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from mqcast.durable import claimed, write_draft
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.slices import Slices
 from mqcast.provenance import git
-from mqcast.report.explorer import MOST_BYTES, explorer_of
+from mqcast.report.explorer import MOST_BYTES, check_chosen, explorer_of
+from mqcast.report.headline import coverage_notices, lead_of
 from mqcast.report.implausible import notices_of
 from mqcast.report.page import MOST_PAGE_BYTES, Page, render
-from mqcast.report.sections import lead_of, missing_parts, sections_of
+from mqcast.report.sections import missing_parts, sections_of
 from mqcast.report.sources import Sources, Trained
 from mqcast.report.summary import Findings, findings_of
 from mqcast.version import __version__
@@ -35,6 +36,7 @@ def write_report(
     oracle: str | None = None,
     trained: Mapping[str, Trained] | None = None,
     slices: Slices | None = None,
+    items: Sequence[Any] = (),
     notes: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Path:
@@ -46,41 +48,50 @@ def write_report(
     oracle      the one that no forecaster can beat, if there is one
     trained     details of trained networks, by the forecaster's name
     slices      beside those that come from the panel
+    items       ids to look at, beside those of the ranked lists and some at random
     seed        of the items that are drawn at random
     """
     names = {"baseline": baseline, "oracle": oracle}
     sources = Sources.of(forecasts, actuals, schema=schema, panel=panel, trained=trained, slices=slices, **names)
-    write_sources(path, sources, title, notes, seed)
+    write_sources(path, sources, title, notes, seed, items)
     return Path(path)
 
 
 def write_sources(
-    path: str | Path, sources: Sources, title: str, notes: tuple[str, ...] = (), seed: int = 0
+    path: str | Path,
+    sources: Sources,
+    title: str,
+    notes: tuple[str, ...] = (),
+    seed: int = 0,
+    items: Sequence[Any] = (),
 ) -> Findings:
     """The same of sources that are read already, and what was found; fewer items where the page would be too large.
 
     What is implausible stands above everything, and is warned of as well.
     """
     path = path_of("path", path)
+    check_chosen(sources, items)
     with claimed(path, "writing the report", make_parents=True) as draft:
         findings = findings_of(sources, seed)
-        notes = (*notes, *notices_of(findings.implausible))
-        write_draft(draft, path, _text_of(sources, findings, title, notes, seed))
+        notes = (*notes, *notices_of(findings.implausible), *coverage_notices(findings))
+        write_draft(draft, path, _text_of(sources, findings, title, notes, seed, items))
     warn_of(findings.implausible.verdicts)
     return findings
 
 
-def _text_of(sources: Sources, findings: Findings, title: str, notes: tuple[str, ...], seed: int) -> str:
+def _text_of(
+    sources: Sources, findings: Findings, title: str, notes: tuple[str, ...], seed: int, items: Sequence[Any]
+) -> str:
     facts, most = provenance(seed), MOST_BYTES
     while True:
-        explorer = explorer_of(sources, findings, seed, most)
+        explorer = explorer_of(sources, findings, seed, most, items)
         sections = sections_of(sources, findings, explorer, facts)
         left_out = missing_parts(sources, findings, explorer)
-        text = render(Page(title, lead_of(findings), sections, explorer.payload, left_out, notes))
+        text = render(Page(title, lead_of(findings), sections, explorer.head, left_out, notes, chunks=explorer.chunks))
         surplus = len(text.encode()) - MOST_PAGE_BYTES
-        if surplus <= 0 or len(explorer.ids) == 1:
+        if surplus <= 0 or len(explorer.chunks) == 2:  # the index, and one chunk
             return text
-        most = min(most, len(explorer.payload.encode())) - surplus
+        most = min(most, explorer.num_bytes) - surplus
 
 
 def provenance(seed: int) -> dict[str, str]:

@@ -3,10 +3,11 @@ const figures = JSON.parse(byId("data-figures").textContent);
 const data = JSON.parse(byId("data-items").textContent);
 const PALETTE = ["#2f7ebc", "#d9690f", "#12936b", "#b05fa0", "#b58900", "#49a5e0", "#7d8590", "#c0392b"];
 const EVENTS = ["#b05fa0", "#c0392b", "#49a5e0", "#12936b"]; // with four signs: sixteen events that are told apart
+const hovers = matchMedia("(hover: hover)").matches;
 const CONFIG = {
   responsive: true,
   displaylogo: false,
-  displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // else it would cover titles all the time
+  displayModeBar: hovers ? "hover" : false, // else it would cover titles all the time
   modeBarButtonsToRemove: ["lasso2d", "select2d"],
 };
 
@@ -24,6 +25,7 @@ function dressed(layout, element) {
   const made = structuredClone(layout);
   const narrow = element.clientWidth < 520;
   Object.assign(made, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true });
+  if (!hovers) made.dragmode = false; // a finger that moves over a chart moves the page
   made.font = { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: ink };
   made.hoverlabel = { bgcolor: raised, bordercolor: line, font: { color: ink } };
   made.margin = { l: narrow ? 44 : 60, r: 12, t: 36, b: 48 };
@@ -128,12 +130,91 @@ function band(x, low, high, name, colour) {
 }
 
 function marks(places, name, symbol, colour) {
-  return { x: places.map(date), y: places.map(() => 0), name: plain(name), mode: "markers", marker: { symbol, size: 9, color: colour }, hovertemplate: "%{x}<extra>%{fullData.name}</extra>", cliponaxis: false };
+  return { x: places.map(date), y: places.map(() => 0), name: plain(name), mode: "markers", marker: { symbol, size: places.length > 60 ? 6 : 9, color: colour }, hovertemplate: "%{x}<extra>%{fullData.name}</extra>", cliponaxis: false };
 }
 
-function specialDates(promotions, first, last) {
+// Promotions and events from one date to another; the legend has those of the dates that are forecast.
+function specialDates(promotions, first, last, forecast) {
   const within = (places) => places.filter((place) => place >= first && place <= last);
-  const found = promotions.map(([flag, places]) => marks(within(places), data.flags[flag], ["triangle-up", "triangle-down", "diamond"][flag % 3], "#b58900"));
-  data.events.forEach(([name, places], i) => found.push(marks(within(places), name, ["star", "circle", "square", "cross"][i % 4], EVENTS[(i >> 2) % 4])));
-  return found.filter((trace) => trace.x.length);
+  const found = promotions.map(([flag, places]) => [within(places), data.flags[flag], ["triangle-up", "triangle-down", "diamond"][flag % 3], "#b58900"]);
+  data.events.forEach(([name, places], i) => found.push([within(places), name, ["star", "circle", "square", "cross"][i % 4], EVENTS[(i >> 2) % 4]]));
+  return found.filter(([places]) => places.length).map(([places, ...look]) => Object.assign(marks(places, ...look), { showlegend: !forecast || places.some((place) => forecast.includes(place)) }));
+}
+
+// -- prices and other numbers, in panels below the sales; those of one size share a panel -------------------------------
+
+function steps(changes, last) { // [place, value, place, value …] → x and y of a line in steps
+  const [x, y] = [[], []];
+  for (let i = 0; i < changes.length; i += 2) { x.push(date(changes[i])); y.push(changes[i + 1]); }
+  if (y.length && y.at(-1) !== null) { x.push(date(last)); y.push(y.at(-1)); }
+  return { x, y };
+}
+
+function withNumbers(numbers, last, traces, layout) {
+  const panels = [];
+  for (const [i, ...changes] of numbers.filter(([, ...told]) => told.length)) {
+    const one = { i, size: Math.max(...changes.filter((_, at) => at % 2).map(Math.abs)), ...steps(changes, last) };
+    const like = panels.find(([other]) => other.size < 3 * one.size && one.size < 3 * other.size);
+    if (like) like.push(one);
+    else panels.push([one]);
+  }
+  const each = 0.24 / Math.max(1, panels.length ** 0.5); // of the height, with the gap above it
+  panels.forEach((panel, at) => {
+    const axis = `y${at + 2}`;
+    for (const { i, x, y } of panel) traces.push({ x, y, yaxis: axis, name: plain(data.numbers[i]), mode: "lines", line: Object.assign(line(2 + 2 * i, 1.5, "solid"), { shape: "hv" }), hovertemplate: "%{x}: %{y:.4g}" });
+    const foot = (panels.length - 1 - at) * each;
+    layout[`yaxis${at + 2}`] = { domain: [foot, foot + 0.7 * each], nticks: 4, title: { text: panel.length === 1 ? plain(data.numbers[panel[0].i]).slice(0, 24) : "", font: { size: 11 } } };
+  });
+  layout.yaxis.domain = [panels.length * each + (panels.length ? 0.04 : 0), 1];
+  layout.xaxis.anchor = panels.length ? `y${panels.length + 1}` : "y";
+  layout.height += 80 * panels.length;
+}
+
+// -- the axis of sales: from 0, fitted to the forecast, or logarithmic ---------------------------------------------------
+
+const isOn = (id) => Boolean(byId(id)?.checked);
+const known = (values) => values.filter((value) => value !== null && value !== undefined);
+
+function withAxis(traces, layout, told) { // told: what was forecast and what became of it
+  const own = traces.filter((trace) => !trace.yaxis);
+  if (isOn("fitted") && known(told).length) layout.yaxis.range = [Math.min(0, ...known(told)), 1.08 * Math.max(...known(told), 0) || 1];
+  if (!isOn("logarithmic")) return;
+  const above = known(own.flatMap((trace) => trace.y)).filter((value) => value > 0);
+  if (!above.length) return;
+  const top = layout.yaxis.range ? layout.yaxis.range[1] : 1.2 * above.reduce((one, other) => Math.max(one, other));
+  const foot = Math.max(above.reduce((one, other) => Math.min(one, other)) / 2, top / 1e5);
+  for (const trace of own) { // what is 0 or less stands at the foot, and says what it is
+    if (trace.hovertemplate) Object.assign(trace, { customdata: trace.customdata || trace.y, hovertemplate: trace.hovertemplate.replace("%{y:", "%{customdata:") });
+    trace.y = trace.y.map((value) => (value === null ? null : Math.max(value, foot)));
+  }
+  for (const shape of (layout.shapes || []).filter((one) => one.yref !== "paper")) shape.y0 = shape.y1 = Math.max(shape.y0, foot);
+  for (const note of layout.annotations || []) note.y = Math.log10(Math.max(note.y, foot));
+  layout.yaxis = Object.assign(layout.yaxis, { type: "log", rangemode: "normal", range: [Math.log10(foot), Math.log10(top)], dtick: top / foot > 30 ? 1 : undefined });
+}
+
+// -- compressed data, read when they are needed -------------------------------------------------------------------------
+
+const packedChunks = [...document.querySelectorAll("script.chunk")]; // the index, then the items
+const chunks = new Map();
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text.trim()), (sign) => sign.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+function chunk(place) {
+  if (!chunks.has(place)) chunks.set(place, unpacked(packedChunks[place].textContent));
+  return chunks.get(place);
+}
+
+function canUnpack() {
+  if (typeof DecompressionStream !== "undefined") return true;
+  byId("found").textContent = "This browser cannot read the items (it has no DecompressionStream). Open the page in a newer one.";
+  return false;
+}
+
+function clear(plot) {
+  drawn.delete(plot);
+  Plotly.purge(plot);
 }

@@ -2,22 +2,8 @@
 // -- items: an index of all, the numbers of each in chunks that are read when they are needed ---------------------------
 
 const PER_CHUNK = 250, PER_VIEW = 15, RECENT = 4; // RECENT: horizons
-const packedChunks = [...document.querySelectorAll("script.chunk")];
-const chunks = new Map();
-
-async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text.trim()), (sign) => sign.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
-
-function chunk(place) {
-  if (!chunks.has(place)) chunks.set(place, unpacked(packedChunks[place + 1].textContent));
-  return chunks.get(place);
-}
-
 async function itemAt(place) {
-  const [cutoff, [from, ...sold], [first, ...fan], promotions, numbers, before] = (await chunk(Math.floor(place / PER_CHUNK)))[place % PER_CHUNK];
+  const [cutoff, [from, ...sold], [first, ...fan], promotions, numbers, before] = (await chunk(1 + Math.floor(place / PER_CHUNK)))[place % PER_CHUNK];
   return { cutoff, sold: sold.map((value, i) => [from + i, value]), first, fan, promotions, numbers, before: before ? before.slice(1).map((value, i) => [before[0] + i, value]) : [] };
 }
 
@@ -133,8 +119,7 @@ function nothing() {
   byId("item-name").textContent = "No item matches.";
   byId("item-why").textContent = "";
   byId("fan-beyond").textContent = "";
-  drawn.delete(byId("fan"));
-  Plotly.purge(byId("fan"));
+  clear(byId("fan"));
   for (const part of [byId("by-date").tHead.rows[0], byId("by-date").tBodies[0]]) part.replaceChildren();
 }
 
@@ -148,13 +133,6 @@ async function show(place) {
   byId("item-why").textContent = [...groups, ...reasons].join(" · ");
   drawFan(one);
   table(one);
-}
-
-function steps(changes, last) { // [place, value, place, value …] → x and y of a line in steps
-  const [x, y] = [[], []];
-  for (let i = 0; i < changes.length; i += 2) { x.push(date(changes[i])); y.push(changes[i + 1]); }
-  if (y.length && y.at(-1) !== null) { x.push(date(last)); y.push(y.at(-1)); }
-  return { x, y };
 }
 
 // Values far beyond all that was sold would flatten everything else: the axis ends there, and a note tells of them.
@@ -185,18 +163,13 @@ function drawFan(one) {
   traces.push({ x: sold.map(([place]) => date(place)), y: sold.map(([, value]) => value), name: "sold", mode: "lines+markers", line: { color: "#7d8590", width: 1.5 }, marker: { size: 4 } });
   const before = one.before.filter(([place]) => place >= first);
   if (before.length) traces.push({ x: before.map(([place]) => date(place)), y: before.map(([, value]) => value), name: `forecast of ${data.previous}`, mode: "lines", line: line(1, 2, "dash") });
-  const special = specialDates(one.promotions, first, last); // the legend has those of the coming dates
-  traces.push(...special.map((trace) => Object.assign(trace, { showlegend: trace.x.some((day) => x.includes(day)) })));
-  const numbers = one.numbers.filter(([, ...changes]) => changes.length);
-  numbers.forEach(([i, ...changes]) => {
-    const { x: at, y } = steps(changes, last);
-    traces.push({ x: at, y, yaxis: "y2", name: plain(data.numbers[i]), mode: "lines", line: Object.assign(line(2 + 2 * i, 1.5, "solid"), { shape: "hv" }), hovertemplate: "%{x}: %{y:.4g}" });
-  });
+  traces.push(...specialDates(one.promotions, first, last, targets));
   const now = { type: "line", x0: date(one.cutoff), x1: date(one.cutoff), yref: "paper", y0: 0, y1: 1, line: { color: "#7d8590", dash: "dash", width: 1 } };
+  const layout = { height: 440, showlegend: true, legend: { orientation: "h", y: -0.15 }, xaxis: { range: [date(first), date(last)] }, yaxis: { rangemode: "tozero", range: rangeOf(one, first) }, shapes: [now] };
+  withAxis(traces, layout, [...one.fan.flat(), ...before.map(([, value]) => value)]);
+  withNumbers(one.numbers, last, traces, layout);
   const named = traces.filter((trace) => trace.showlegend !== false).length;
-  const height = (numbers.length ? 520 : 440) + (byId("fan").clientWidth < 520 ? 19 * named : 0); // there the legend is a column
-  const layout = { height, showlegend: true, legend: { orientation: "h", y: -0.15 }, xaxis: { range: [date(first), date(last)], anchor: numbers.length ? "y2" : "y" }, yaxis: { rangemode: "tozero", range: rangeOf(one, first), domain: [numbers.length ? 0.3 : 0, 1] }, shapes: [now] };
-  if (numbers.length) layout.yaxis2 = { domain: [0, 0.2], title: { text: numbers.length === 1 ? plain(data.numbers[numbers[0][0]]) : "" } };
+  if (byId("fan").clientWidth < 520) layout.height += 19 * named; // there the legend is a column
   draw(byId("fan"), traces, layout);
   byId("fan").setAttribute("aria-label", `History of ${state.index.ids[state.item]} and its forecast made at ${date(one.cutoff)}`);
 }
@@ -254,11 +227,8 @@ async function download() {
 // -- start ------------------------------------------------------------------------------------------------------------
 
 async function start() {
-  if (typeof DecompressionStream === "undefined") {
-    byId("found").textContent = "This browser cannot read the items (it has no DecompressionStream). Open the page in a newer one.";
-    return;
-  }
-  state.index = await unpacked(packedChunks[0].textContent);
+  if (!canUnpack()) return;
+  state.index = await chunk(0);
   state.lower = state.index.ids.map((id) => id.toLowerCase());
   filters();
   headings();
@@ -266,7 +236,8 @@ async function start() {
   byId("reason").addEventListener("change", choose);
   byId("more").addEventListener("click", () => { state.shown += 10 * PER_VIEW; list(); });
   byId("download").addEventListener("click", download);
-  byId("recent").addEventListener("change", () => state.item !== null && show(state.item));
+  byId("recent").checked = innerWidth < 520;
+  for (const id of ["recent", "fitted", "logarithmic"]) byId(id).addEventListener("change", () => state.item !== null && show(state.item));
   for (const button of document.querySelectorAll("#first .pick")) {
     button.addEventListener("click", () => {
       byId("search").value = "";

@@ -2,13 +2,12 @@ if (!data || !byId("explorer")) return;
 
 // -- the explorer -----------------------------------------------------------------------------------------------------
 
-const state = { item: 0, model: data.first, cutoff: 0, target: null };
+const state = { item: null, one: null, index: null, model: data.first, cutoff: 0, target: null }; // item: its place; one: its numbers
 const percent = (thousandths) => `${(thousandths / 10).toFixed(thousandths < 100 ? 1 : 0)} %`;
 const middle = data.levels.includes(0.5) ? data.levels.indexOf(0.5) : data.levels.length - 1;
-const item = () => data.items[state.item];
-const explains = data.items.some((one) => one.attention);
-
-const special = (first, last) => specialDates(item().promotions, first, last);
+const HISTORY = 110, RECENT = 4; // steps; horizons
+const item = () => state.one;
+const nameOf = () => state.index.ids[state.item];
 
 // Values beyond all reason are drawn at the edge of an axis that goes by the others, marked, and told below the figure.
 function bounded(lists, others, note) {
@@ -39,9 +38,11 @@ function drawFan() {
   const at = state.cutoff;
   const x = targets[at].map(date);
   const told = quantiles[state.model][at];
-  const last = targets[at].at(-1);
-  const first = Math.max(places[0] ?? cutoffs[at], cutoffs[at] - 110);
-  const bounds = bounded(told, values.filter((_, i) => places[i] >= first && places[i] <= last), "fan-beyond");
+  const last = Math.min(targets[at].at(-1) + 2, data.dates.length - 1);
+  const shown = isOn("recent") ? RECENT * data.horizon : HISTORY;
+  const first = Math.max(places[0] ?? cutoffs[at], cutoffs[at] - shown);
+  const seen = places.map((place, i) => [place, values[i]]).filter(([place]) => place >= first && place <= last);
+  const bounds = bounded(told, seen.map(([, value]) => value), "fan-beyond");
   const fan = told.map(bounds.clip);
   const traces = [];
   for (let i = 0; i < Math.floor(fan.length / 2); i += 1) {
@@ -49,12 +50,16 @@ function drawFan() {
     traces.push(band(x, fan[i], fan[j], `${levelName(data.levels[i])} to ${levelName(data.levels[j])}`, state.model));
   }
   fan.forEach((y, i) => traces.push({ x, y, customdata: told[i], hovertemplate: "%{x}: %{customdata:.4g}", mode: "lines", name: levelName(data.levels[i]), line: line(state.model, i === middle ? 2.5 : 1, i === middle ? "solid" : "dot") }));
-  traces.push({ x: places.map(date), y: values, name: "actual", mode: "lines+markers", line: { color: "#7d8590", width: 1.5 }, marker: { size: 4 } });
+  traces.push({ x: seen.map(([place]) => date(place)), y: seen.map(([, value]) => value), hovertemplate: "%{x}: %{y:.4g}", name: "actual", mode: "lines+markers", line: { color: "#7d8590", width: 1.5 }, marker: { size: 4 } });
   told.forEach((y, i) => traces.push(...bounds.marks(x, y, levelName(data.levels[i]), state.model)));
-  traces.push(...special(first, last));
+  traces.push(...specialDates(item().promotions, first, last, targets[at]));
   const now = { type: "line", x0: date(cutoffs[at]), x1: date(cutoffs[at]), yref: "paper", y0: 0, y1: 1, line: { color: "#7d8590", dash: "dash", width: 1 } };
-  draw(byId("fan"), traces, { height: 420, showlegend: true, legend: { orientation: "h", y: -0.2 }, xaxis: { range: [date(first), date(Math.min(last + 2, data.dates.length - 1))] }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes: [now] });
-  byId("fan").setAttribute("aria-label", `History of ${item().id} and its forecast made at ${date(cutoffs[at])}`);
+  const layout = { height: 420, showlegend: true, legend: { orientation: "h", y: -0.2 }, xaxis: { range: [date(first), date(last)] }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes: [now] };
+  withAxis(traces, layout, [...fan.flat(), ...seen.filter(([place]) => targets[at].includes(place)).map(([, value]) => value)]);
+  withNumbers(item().numbers, last, traces, layout);
+  if (byId("fan").clientWidth < 520) layout.height += 19 * traces.filter((trace) => trace.showlegend !== false).length; // there the legend is a column
+  draw(byId("fan"), traces, layout);
+  byId("fan").setAttribute("aria-label", `History of ${nameOf()} and its forecast made at ${date(cutoffs[at])}`);
   byId("cutoff-date").textContent = date(cutoffs[at]);
   byId("cutoff").setAttribute("aria-valuetext", date(cutoffs[at]));
 }
@@ -96,8 +101,10 @@ function drawEvolution() {
   const actual = actualOf(target);
   const shapes = actual === null ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: actual, y1: actual, line: { color: "#7d8590", dash: "dash", width: 2 } }];
   const annotations = actual === null ? [] : [{ xref: "paper", x: 1, y: actual, text: `actual ${number(actual)}`, showarrow: false, xanchor: "right", yanchor: "bottom" }];
-  draw(byId("evolution"), traces, { height: 380, showlegend: true, legend: { orientation: "h", y: -0.25 }, xaxis: { title: { text: "forecast made at" } }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes, annotations });
-  byId("evolution").setAttribute("aria-label", `How the forecast of ${item().id} for ${date(target)} evolved`);
+  const layout = { height: 380, showlegend: true, legend: { orientation: "h", y: -0.25 }, xaxis: { title: { text: "forecast made at" } }, yaxis: { rangemode: "tozero", range: bounds.range }, shapes, annotations };
+  withAxis(traces, layout, []);
+  draw(byId("evolution"), traces, layout);
+  byId("evolution").setAttribute("aria-label", `How the forecast of ${nameOf()} for ${date(target)} evolved`);
   byId("target-date").textContent = `${date(target)}${actual === null ? ", not yet known" : `, ${number(actual)} sold`}`;
   byId("target").setAttribute("aria-valuetext", date(target));
 }
@@ -113,7 +120,7 @@ function namesAt(place) {
 function drawWhy() {
   const weights = ((item().attention || {})[state.model] || {})[item().cutoffs[state.cutoff]];
   byId("why").hidden = !weights;
-  byId("no-why").hidden = Boolean(weights) || !explains;
+  byId("no-why").hidden = Boolean(weights) || !data.explains;
   if (!weights) return;
   const horizons = Object.keys(weights.history || {}).map(Number).sort((a, b) => a - b);
   const seen = horizons.flatMap((horizon) => pairs(weights.history[horizon]).map(([place]) => place));
@@ -124,7 +131,7 @@ function drawWhy() {
     return places.map((place) => (found.get(place) || 0) / 1000);
   });
   const heat = { type: "heatmap", x: places.map(date), y: horizons, z, zmin: 0, colorscale: "Cividis", colorbar: { title: { text: "weight" }, tickformat: ".0%", thickness: 12 }, hovertemplate: "%{y} ahead looks at %{x}: %{z:.1%}<extra></extra>" };
-  const marked = special(first, last).map((trace) => Object.assign(trace, { cliponaxis: false }));
+  const marked = specialDates(item().promotions, first, last);
   draw(byId("attention"), [heat, ...marked], { height: 420, showlegend: marked.length > 0, legend: { orientation: "h", y: -0.25 }, xaxis: { title: { text: "date looked at" } }, yaxis: { title: { text: "steps ahead" } } });
   sayWhatItLooksLike(weights.history);
   drawRevision(weights);
@@ -175,17 +182,31 @@ function drawRevision(now) {
   draw(byId("revision"), [bar(prior, earlier, 0), bar(after, state.cutoff, 1)], { height: 360, barmode: "group", showlegend: true, legend: { orientation: "h", y: 1.15 }, xaxis: { type: "category" }, yaxis: { tickformat: ".0%", title: { text: "weight" } } });
 }
 
-function chooseItem(place) {
+async function chooseItem(place) {
   state.item = place;
+  const one = (await chunk(1 + Math.floor(place / data.per_chunk)))[place % data.per_chunk];
+  if (state.item !== place) return; // another one was chosen meanwhile
+  state.one = one;
   byId("item").value = String(place);
-  byId("cutoff").max = item().cutoffs.length - 1;
-  state.cutoff = Math.min(Math.floor(item().cutoffs.length * 0.7), item().cutoffs.length - 1);
+  byId("item-name").textContent = nameOf();
+  byId("item-why").textContent = [...state.index.about[place].map(([name, text]) => `${name}: ${text}`), state.index.why[place]].join(" · ");
+  byId("one").hidden = false;
+  byId("cutoff").max = one.cutoffs.length - 1;
+  state.cutoff = Math.min(Math.floor(one.cutoffs.length * 0.7), one.cutoffs.length - 1);
   byId("cutoff").value = state.cutoff;
   const targets = targetsOfItem();
   byId("target").max = targets.length - 1;
-  state.target = targets.indexOf(item().targets[state.cutoff][0]);
+  state.target = targets.indexOf(one.targets[state.cutoff][0]);
   byId("target").value = state.target;
   drawAll();
+}
+
+function nothing() {
+  Object.assign(state, { item: null, one: null });
+  byId("item-name").textContent = "";
+  byId("item-why").textContent = "";
+  byId("one").hidden = true;
+  for (const name of ["fan", "evolution", "attention", "revision"]) clear(byId(name));
 }
 
 function chooseForecast({ model, cutoff, date: target }) { // as far as it is on this page
@@ -202,7 +223,7 @@ function chooseForecast({ model, cutoff, date: target }) { // as far as it is on
 
 let isSeen = false;
 function drawAll() {
-  if (!isSeen) return;
+  if (!isSeen || !state.one) return;
   drawFan();
   drawEvolution();
   drawWhy();
@@ -210,57 +231,73 @@ function drawAll() {
 
 function list(query) {
   const wanted = query.trim().toLowerCase();
-  const matches = data.items.map((one, i) => [one, i]).filter(([one]) => one.id.toLowerCase().includes(wanted));
+  const { ids, why, about, others } = state.index;
+  const has = (text) => text.toLowerCase().includes(wanted);
+  const matches = ids.map((_, i) => i).filter((i) => has(ids[i]) || about[i].some(([, text]) => has(text)));
   byId("item").replaceChildren();
-  for (const why of new Set(matches.map(([one]) => one.why))) {
+  for (const reason of new Set(matches.map((i) => why[i]))) {
     const group = document.createElement("optgroup");
-    group.label = why;
-    for (const [one, i] of matches.filter(([other]) => other.why === why)) {
+    group.label = reason;
+    for (const i of matches.filter((other) => why[other] === reason)) {
       const option = document.createElement("option");
       option.value = String(i);
-      option.textContent = `\u2068${one.id}\u2069`;
+      option.textContent = `\u2068${ids[i]}\u2069`;
       group.append(option);
     }
     byId("item").append(group);
   }
-  byId("found").textContent = `${matches.length} of ${data.items.length} items on this page match.`;
-  return matches.map(([, i]) => i);
+  const elsewhere = wanted === "" ? [] : others.filter(has);
+  const told = elsewhere.length ? ` ${elsewhere.length.toLocaleString("en")} more were forecast, but are not on this page: ${elsewhere.slice(0, 3).map((id) => `\u2068${id}\u2069`).join(", ")}${elsewhere.length > 3 ? " …" : ""}. To see them, write the report with items=[…] or --item.` : "";
+  byId("found").textContent = `${matches.length.toLocaleString("en")} of ${ids.length.toLocaleString("en")} items on this page match.${told}`;
+  return matches;
 }
 
-byId("search").addEventListener("input", (event) => {
-  const found = list(event.target.value);
+function search() {
+  const found = list(byId("search").value);
   if (found.includes(state.item)) byId("item").value = String(state.item);
   else if (found.length) chooseItem(found[0]);
-});
-byId("item").addEventListener("change", (event) => chooseItem(Number(event.target.value)));
-byId("model").addEventListener("change", (event) => { state.model = Number(event.target.value); drawAll(); });
-byId("cutoff").addEventListener("input", (event) => { state.cutoff = Number(event.target.value); drawAll(); });
-byId("target").addEventListener("input", (event) => { state.target = Number(event.target.value); drawAll(); });
-for (const button of document.querySelectorAll(".pick")) {
-  button.addEventListener("click", () => {
-    byId("search").value = "";
-    list("");
-    chooseItem(Number(button.dataset.item));
-    if (button.dataset.model !== undefined) chooseForecast(button.dataset);
-    byId("items-explorer").scrollIntoView();
-    byId("item").focus({ preventScroll: true });
-  });
+  else nothing();
 }
-data.models.forEach((name, i) => {
-  const option = document.createElement("option");
-  option.value = String(i);
-  option.textContent = name.length > 80 ? `${name.slice(0, 79)}…` : name;
-  byId("model").append(option);
-});
-byId("model").value = String(state.model);
-list("");
-chooseItem(0);
-const nearby = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show(), { rootMargin: "400px" });
+
+async function pick(button) {
+  byId("search").value = "";
+  list("");
+  await chooseItem(Number(button.dataset.item));
+  if (button.dataset.model !== undefined) chooseForecast(button.dataset);
+  byId("item-title").scrollIntoView();
+  byId("item").focus({ preventScroll: true });
+}
+
 function show() {
   nearby.disconnect();
   if (isSeen) return;
   isSeen = true;
   drawAll();
 }
-nearby.observe(byId("explorer"));
+const nearby = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && show(), { rootMargin: "400px" });
+
+async function start() {
+  if (!canUnpack()) return;
+  state.index = await chunk(0);
+  byId("search").addEventListener("input", search);
+  byId("item").addEventListener("change", (event) => chooseItem(Number(event.target.value)));
+  byId("model").addEventListener("change", (event) => { state.model = Number(event.target.value); drawAll(); });
+  byId("cutoff").addEventListener("input", (event) => { state.cutoff = Number(event.target.value); drawAll(); });
+  byId("target").addEventListener("input", (event) => { state.target = Number(event.target.value); drawAll(); });
+  byId("recent").checked = innerWidth < 520;
+  for (const id of ["recent", "fitted", "logarithmic"]) byId(id).addEventListener("change", drawAll);
+  for (const button of document.querySelectorAll("section:not(#items-explorer) .pick")) button.addEventListener("click", () => pick(button));
+  data.models.forEach((name, i) => {
+    const option = document.createElement("option");
+    option.value = String(i);
+    option.textContent = name.length > 80 ? `${name.slice(0, 79)}…` : name;
+    byId("model").append(option);
+  });
+  byId("model").value = String(state.model);
+  list("");
+  await chooseItem(0);
+  nearby.observe(byId("explorer"));
+}
+
 addEventListener("beforeprint", show);
+start();
