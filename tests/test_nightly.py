@@ -1,4 +1,4 @@
-"""What a nightly job relies on: JSON that is complete, one line a warning, exit codes, and the same settings everywhere."""
+"""What a nightly job relies on: JSON that is complete, one line a warning, exit codes, and options like settings."""
 
 import datetime as dt
 import json
