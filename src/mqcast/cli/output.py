@@ -46,12 +46,12 @@ class _Lines(logging.Handler):
 def logging_lines(rewritten: Callable[[str], str]) -> Iterator[None]:
     """Log "mqcast" and all warnings as lines. `rewritten` puts options of the command in place of arguments."""
     before, shown, handler = (logger.level, logger.propagate), warnings.showwarning, _Lines(rewritten)
-    _warned.clear()
     logger.addHandler(handler)
     logger.propagate, warnings.showwarning = False, _show_warning
     try:
         yield
     finally:
+        _warned.clear()
         warnings.showwarning = shown
         logger.removeHandler(handler)
         logger.propagate = before[1]
