@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +55,14 @@ def test_facts_that_this_version_does_not_know_are_no_obstacle(version, tmp_path
     manifest = ArtifactFolder(folder, "").manifest()
     Manifest(manifest.files | {"run.json": entry_of(facts)}, {}).write(folder)
     assert Run.open(folder).network() is not None
+
+
+def test_loading_and_forecasting_import_no_compiler_of_torch():
+    """It takes longer to import than everything else together."""
+    code = (
+        "import sys, mqcast; "
+        f"mqcast.Forecaster.load({str(GOLDEN / '0.1.0' / 'forecaster')!r}).predict(); "
+        "print([name for name in ('torch._dynamo', 'sympy', 'scipy.signal', 'plotly') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

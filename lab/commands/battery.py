@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lab.commands.options import app
-from mqcast.cli.app import AsJson, Changes, Config, console, said_layers
+from mqcast.cli.app import (
+    AsJson,
+    Changes,
+    Config,
+    said_layers,
+)
+from mqcast.cli.output import console
 from mqcast.errors import ConfigError, MqcastError
 from mqcast.settings.merge import tables_of
 

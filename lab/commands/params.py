@@ -8,7 +8,8 @@ from rich.table import Table
 
 from lab.commands.options import app
 from lab.paper.parameters import PAPER, parameter_table
-from mqcast.cli.app import AsJson, console
+from mqcast.cli.app import AsJson
+from mqcast.cli.output import console
 
 
 @app.command()

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.commands.options import Name, Results, app, shown
-from mqcast.cli.app import AsJson, Changes, Config, Device, console, in_processes, listening, progress, said_layers
+from mqcast.cli.app import (
+    AsJson,
+    Changes,
+    Config,
+    Device,
+    in_processes,
+    listening,
+    progress,
+    said_layers,
+)
+from mqcast.cli.output import console
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.launch import is_first

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from lab.commands.options import app
-from mqcast.cli.app import console
+from mqcast.cli.output import console
 from mqcast.errors import ConfigError
 from mqcast.settings import nearest
 

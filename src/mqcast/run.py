@@ -36,6 +36,7 @@ from mqcast.data.views import can_be_read_as, read_as
 from mqcast.durable import cannot_write, write_file
 from mqcast.errors import ArtifactError, ConfigError, MqcastError
 from mqcast.nn import kernels
+from mqcast.nn.allocation import AtMost
 from mqcast.nn.members import AnyNetwork, seeded_network
 from mqcast.settings import RunConfig, Settings
 from mqcast.shifts import Shifts
@@ -49,6 +50,7 @@ FIXED = (
     "run.json",
 )  # written at the start; the last one marks the folder as a run
 WEIGHTS, METRICS, CALIBRATOR = "model.safetensors", "metrics.jsonl", "calibrator.json"
+ROOM = 2**16  # entries of tensors that a network makes beside its weights
 REHEARSAL = "rehearsal"  # a run of its own
 REMEDY = "restore it, or train again"
 MAY_CHANGE = ("max_minutes", "checkpoint_minutes", "log_every", "memory_gib")  # settings that a resumed run may change
@@ -240,24 +242,18 @@ class Run:
         packed = self._trained_weights()
         try:
             weights = safetensors.torch.load(packed)
-            self._check_size(weights)
-            network = self.new_network()
+            with AtMost(ROOM + 2 * sum(tensor.numel() for tensor in weights.values())):
+                network = self.new_network()
+            wanted, given = ({name: x.shape for name, x in one.items()} for one in (network.state_dict(), weights))
+            if wanted != given:
+                wrong = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
+                raise ValueError(f"{wrong[0]} does not have the shape that config.toml requires")
             network.load_state_dict(weights)
             if not_finite := [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]:
                 raise ValueError(f"{not_finite[0]} is not finite")
         except (SafetensorError, RuntimeError, ValueError, TypeError) as error:
             raise self.files.damaged(WEIGHTS, error) from None
         return network.eval()
-
-    def _check_size(self, weights: dict[str, torch.Tensor]) -> None:
-        """Raise, before a network is allocated, unless the weights have the shapes that the settings require."""
-        with torch.device("meta"):
-            network = self.new_network()
-        wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
-        given = {name: tensor.shape for name, tensor in weights.items()}
-        if wanted != given:
-            wrong = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
-            raise ValueError(f"{wrong[0]} does not have the shape that config.toml requires")
 
     def _trained_weights(self) -> bytes:
         if not self.is_trained:

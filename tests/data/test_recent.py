@@ -13,7 +13,7 @@ from mqcast import Panel, Schema
 from mqcast.data.batch import FAR_INPUT, Assembler
 from mqcast.data.covariates import FAR, NumberScaler
 from mqcast.data.on_sale import zeros_told_apart
-from mqcast.data.recent import MANY, MOST_LOOPED, UNIT_SHARE, decayed_sum, recent_level
+from mqcast.data.recent import MANY, MANY_SERIES, MOST_LOOPED, UNIT_SHARE, decayed_sum, recent_level
 from mqcast.data.scaling import TargetScaler
 from mqcast.data.windows import WindowPlan
 from mqcast.settings import ScalingConfig, WindowConfig
@@ -47,6 +47,19 @@ def mean_of(values: list[tuple[int, float]], t: int, half_life: float) -> float:
 def test_short_and_long_series_have_the_same_bits():
     values = np.random.default_rng(0).lognormal(3, 2, MOST_LOOPED + 1)
     assert decayed_sum(values, 0.84)[:-1].tobytes() == decayed_sum(values[:-1], 0.84).tobytes()
+
+
+@pytest.mark.parametrize("num_series", [2, MANY_SERIES])
+@pytest.mark.parametrize("num_rows", [0, 1, 40, MOST_LOOPED + 1])
+def test_many_series_at_once_have_the_bits_of_each_alone(num_series, num_rows):
+    rng = np.random.default_rng(num_rows)
+    y = rng.choice([0.0, np.nan, 3.0, 40.0, 500.0], (num_series, num_rows)) * rng.choice(
+        [1, 1.5], (num_series, num_rows)
+    )
+    together = recent_level(y, TOLD_APART)
+    for i, row in enumerate(y):
+        for name, values in vars(recent_level(row, TOLD_APART)).items():
+            assert vars(together)[name][i].tobytes() == values.tobytes(), name
 
 
 @settings(deadline=None, max_examples=60)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -118,6 +119,20 @@ def test_shards_give_the_same_frame_and_finished_ones_are_not_done_again(run, tm
     assert done == [range(2), range(2, 4)]
     assert again == [range(i, i + 2) for i in range(4, 12, 2)]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"], "no shards are left"
+
+
+def test_batches_on_several_cores_have_the_bits_of_one_core(run, monkeypatch):
+    monkeypatch.setattr(predict, "WINDOWS_AT_A_TIME", 2)
+    monkeypatch.setattr(predict, "num_cores", lambda: 1)
+    alone = predict.forecast_frame(run, sample_panel(), first=week(30), last=week(33))
+    threads: set[str] = set()
+    rows = predict._rows
+    monkeypatch.setattr(predict, "_rows", lambda *given: threads.add(threading.current_thread().name) or rows(*given))
+    monkeypatch.setattr(predict, "num_cores", lambda: 3)
+    assert predict.forecast_frame(run, sample_panel(), first=week(30), last=week(33)).equals(alone)
+    assert threads
+    assert all(name.startswith("mqcast-forecast") for name in threads)
+    assert not any(thread.name.startswith("mqcast-forecast") for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize(

@@ -225,5 +225,6 @@ def test_the_command_writes_the_page_of_a_saved_forecaster(forecaster, tmp_path,
         ["page", str(tmp_path / "saved"), "--previous", str(tmp_path / "last.parquet"), "--out", str(out), "--json"],
     )
     assert told.exit_code == 0, told.output
-    assert json.loads(told.stdout) == {"page": str(out)}
+    facts = json.loads(told.stdout)
+    assert (facts["page"], facts["bytes"]) == (str(out), out.stat().st_size)
     assert len(chunks(Path(out).read_text())[0]["ids"]) == 12

@@ -1,11 +1,9 @@
 """The skeleton of the command line: the app, the options that commands share, output, errors and exit codes."""
 
 import gc
-import json
 import logging
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from typer.core import TyperGroup
 
 from mqcast.arguments import levels_of, whole_number
-from mqcast.errors import ConfigError, Interrupted, MqcastError, MqcastWarning, PeerLostError
+from mqcast.cli.output import console, logging_lines, tell_error
+from mqcast.errors import ConfigError, Interrupted, MqcastError, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.models import DEFAULT, names
 from mqcast.models.protocol import TrainOptions
@@ -47,7 +45,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-console = Console()
 
 
 @dataclass
@@ -72,6 +69,10 @@ Config = Annotated[Path | None, typer.Option(help="TOML file with the tables \\[
 Horizon = Annotated[int | None, typer.Option(min=1, help="Steps ahead; left out: window.horizon from the settings.")]
 MODELS = f"{', '.join(names())}, or several of them: mean_of(mqt, 3), auto(mqt, seasonal-naive), calibrated(mqt)."
 Model = Annotated[str | None, typer.Option(help=f"{MODELS} Left out: {DEFAULT}.")]
+Quantile = Annotated[
+    list[float] | None,
+    typer.Option(help="Quantile level; repeat the option for more. Left out: as the settings say, or 0.5 and 0.9."),
+]
 Preset = Annotated[
     str | None, typer.Option(help=f"{', '.join(PRESETS)}: settings in place of those that fit the data.")
 ]
@@ -125,7 +126,9 @@ def setting_of(layers: tuple[Layer, ...], name: str, default: Any = None) -> Any
     return {one: value for layer in layers for one, value in layer.items()}.get(name, default)
 
 
-def train_options(layers: tuple[Layer, ...], horizon: int | None, **options: Any) -> TrainOptions:
+def train_options(
+    layers: tuple[Layer, ...], horizon: int | None, quantiles: list[float] | None = None, **options: Any
+) -> TrainOptions:
     """The options of a fit; horizon, quantiles and seed may come from the settings."""
     wanted = setting_of(layers, "window.horizon") if horizon is None else horizon
     if wanted is None:
@@ -134,7 +137,7 @@ def train_options(layers: tuple[Layer, ...], horizon: int | None, **options: Any
         )
     return TrainOptions(
         horizon=whole_number("horizon", wanted, 1, MOST_PERIODS),
-        quantiles=levels_of("quantiles", setting_of(layers, "model.quantiles", (0.5, 0.9))),
+        quantiles=levels_of("quantiles", quantiles or setting_of(layers, "model.quantiles", (0.5, 0.9))),
         seed=whole_number("seed", setting_of(layers, "train.seed", 0), 0, LARGEST_SEED),
         layers=layers,
         **options,
@@ -156,7 +159,11 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        sys.exit(run_processes(num, _program.module, sys.argv[1:], _print_error))
+        said: list[str] = []
+        code = run_processes(num, _program.module, sys.argv[1:], said.append)
+        if said:
+            tell_error("; ".join(said), MqcastError.__name__, code)
+        sys.exit(code)
     gc.freeze()  # the garbage collector then skips everything that was imported before
 
 
@@ -167,7 +174,6 @@ def listening(quiet: bool, mlflow: RunConfig | None = None, name: str = "") -> I
 
     listeners: list[Any] = []
     if is_first() and not quiet:
-        logging.basicConfig(format="%(message)s", level=logging.WARNING)
         logging.getLogger("mqcast").setLevel(logging.INFO)
         listeners.append(ProgressBar(console) if console.is_terminal else LogLines())
     if is_first() and mlflow is not None:
@@ -177,13 +183,6 @@ def listening(quiet: bool, mlflow: RunConfig | None = None, name: str = "") -> I
             if hasattr(listener, "close"):
                 stack.callback(listener.close)
         yield tuple(listeners)
-
-
-def tell(as_json: bool, facts: dict[str, Any], text: str) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -210,35 +209,20 @@ def main(commands: typer.Typer = app, module: str = "mqcast") -> None:
 
 
 def _main() -> None:
-    before, warnings.showwarning = warnings.showwarning, _show_warning
-    try:
-        _program.commands()
-    except (MqcastError, _StoppedError) as error:
-        if isinstance(error.__cause__, Interrupted):
-            error = error.__cause__
-        if "--debug" in sys.argv:
-            raise error
-        if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
-            _print_error(str(error))
-        sys.exit(128 + error.signal if isinstance(error, Interrupted) else 2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    finally:
-        warnings.showwarning = before
-
-
-def _print_error(text: str) -> None:
-    text = _escaped(_with_options(text))
-    Console(stderr=True).print(f"[red]error:[/red] {text}", highlight=False, soft_wrap=True)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
-    """Print warnings of mqcast as one line, like errors, without their place in the code."""
-    if issubclass(category, MqcastWarning):
-        text = f"[yellow]warning:[/yellow] {_escaped(_with_options(str(message)))}"
-        Console(stderr=True).print(text, highlight=False, soft_wrap=True)
-    else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+    with logging_lines(_with_options):
+        try:
+            _program.commands()
+        except (MqcastError, _StoppedError) as error:
+            if isinstance(error.__cause__, Interrupted):
+                error = error.__cause__
+            if "--debug" in sys.argv:
+                raise error
+            code = 128 + error.signal if isinstance(error, Interrupted) else 2
+            if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
+                tell_error(str(error), type(error).__name__, code)
+            sys.exit(code)
+        except KeyboardInterrupt:
+            sys.exit(130)
 
 
 def _with_options(text: str) -> str:
@@ -249,7 +233,3 @@ def _with_options(text: str) -> str:
     return re.sub(
         r"\b(\w+)='([^']*)'", lambda match: f"{names[match[1]]} {match[2]}" if match[1] in names else match[0], text
     )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[").replace("\n", " ")

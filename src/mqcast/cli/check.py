@@ -8,7 +8,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, app, console
+from mqcast.cli.app import AsJson, app
+from mqcast.cli.output import console
 from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.errors import ArtifactError, ConfigError

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, app, console, progress, tell
+from mqcast.cli.app import AsJson, app, progress
+from mqcast.cli.output import console, print_json, tell
 from mqcast.data.joined import PLUS, with_joined_id
 from mqcast.data.panel import Panel, pack
 from mqcast.data.schema import Schema
@@ -195,7 +196,7 @@ def inspect(
 def _show_panel(panel: Panel, as_json: bool) -> None:
     summary = summarise(panel)
     if as_json:
-        typer.echo(json.dumps(asdict(summary) | {"fingerprint": panel.fingerprint}))
+        print_json(asdict(summary) | {"fingerprint": panel.fingerprint})
     else:
         console.print(_summary_table(summary))
         console.print(f"fingerprint {panel.fingerprint}", highlight=False)

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mqcast.cli.app import AsJson, app, tell
+from mqcast.cli.app import AsJson, app
 from mqcast.cli.forecasts import write_table
+from mqcast.cli.output import tell
 from mqcast.errors import ConfigError
 
 

@@ -7,7 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mqcast import doctor as installation
-from mqcast.cli.app import AsJson, app, console
+from mqcast.cli.app import AsJson, app
+from mqcast.cli.output import console
 
 
 @app.command()

@@ -17,17 +17,19 @@ from mqcast.cli.app import (
     Packed,
     Preset,
     Processes,
+    Quantile,
     app,
     in_processes,
     progress,
     said_layers,
     setting_of,
-    tell,
     train_options,
 )
+from mqcast.cli.output import facts_of_forecasts, facts_of_panel, tell
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
+from mqcast.forecast.ends import only
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
 from mqcast.models.files import open_model
@@ -45,6 +47,12 @@ def forecast_command(
     out: Out,
     first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last cutoff only.")] = None,
     last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
+    cutoff: Annotated[
+        str | None, typer.Option(help="The only cutoff; 'each': each series from its own last observation.")
+    ] = None,
+    id: Annotated[
+        list[str] | None, typer.Option("--id", help="Forecast only this series; repeat the option for more.")
+    ] = None,
     processes: Processes = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -53,9 +61,15 @@ def forecast_command(
 
     After an interruption, the same command continues where it stopped.
 
-    Example: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold]
+    Examples: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold],
+    [bold]mqcast forecast runs/first panel two.parquet --cutoff each --id A12 --id A17[/bold]
     """
-    _forecast(run, panel, out, first, last, processes, device, as_json)
+    if (cutoff or id) and (first or last):
+        raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
+    if id or cutoff == "each":
+        _forecast_some(run, panel, out, cutoff, id, as_json)
+    else:
+        _forecast(run, panel, out, cutoff or first, cutoff or last, processes, device, as_json)
 
 
 @app.command("revisions")
@@ -82,9 +96,7 @@ def backtest_command(
     out: Out,
     horizon: Horizon = None,
     model: Model = None,
-    quantile: Annotated[
-        list[float] | None, typer.Option(help="Quantile level; repeat the option for more. Left out: 0.5 and 0.9.")
-    ] = None,
+    quantile: Quantile = None,
     start: Annotated[str | None, typer.Option(help="First cutoff; left out: three horizons before the last.")] = None,
     end: Annotated[
         str | None, typer.Option(help="Last cutoff; left out: the last one with an observed target.")
@@ -103,20 +115,21 @@ def backtest_command(
     from mqcast.forecaster import Forecaster
 
     layers = said_layers(config, set, horizon=horizon, model=model, quantiles=quantile)
-    options = train_options(layers, horizon)
+    options = train_options(layers, horizon, quantile)
     forecaster = Forecaster(
         model or setting_of(layers, "model.model", DEFAULT),
         options.horizon,
-        tuple(quantile or options.quantiles),
+        options.quantiles,
         preset=preset,
         config=tables_of(layers),
         seed=options.seed,
         device=device,
         verbose=not as_json,
     )
-    frame = forecaster.backtest(Panel.open(panel), start, end, refit=refit)
+    data = Panel.open(panel)
+    frame = forecaster.backtest(data, start, end, refit=refit)
     write_table(frame, out)
-    facts = {"forecasts": str(out), "rows": len(frame), "cutoffs": frame["cutoff"].n_unique()}
+    facts = {"forecasts": str(out), **facts_of_forecasts(frame.lazy(), data)}
     tell(as_json, facts, f"forecasts from {facts['cutoffs']} cutoffs are in {out}")
 
 
@@ -139,11 +152,13 @@ def what_if_command(
     """
     from mqcast.forecaster import Forecaster
 
-    both = Forecaster.load(run, Panel.open(panel)).what_if(future, baseline)
+    data = Panel.open(panel)
+    both = Forecaster.load(run, data).what_if(future, baseline)
     write_table(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
-    tell(as_json, {"forecasts": str(out), "total_change": changes}, f"total change: {text}; by item and date in {out}")
+    facts = {"rows": len(both), "series": both[data.schema.id].n_unique(), "total_change": changes}
+    tell(as_json, {"forecasts": str(out), **facts}, f"total change: {text}; by item and date in {out}")
 
 
 @app.command("page")
@@ -174,7 +189,17 @@ def page_command(
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
     forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
-    tell(as_json, {"page": str(out)}, f"the page is {out}")
+    tell(as_json, {"page": str(out), "bytes": out.stat().st_size, **facts_of_panel(data)}, f"the page is {out}")
+
+
+def _forecast_some(run: Path, panel: Path, out: Path, cutoff: str | None, ids: list[str] | None, as_json: bool) -> None:
+    from mqcast.forecaster import Forecaster
+
+    data = Panel.open(panel)
+    table = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff)
+    write_table(table, out)
+    facts = facts_of_forecasts(table.lazy(), only(data, ids) if ids else data)
+    tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
 
 
 def _forecast(
@@ -195,7 +220,8 @@ def _forecast(
     else:
         write_table(trained.forecast(data, first, last), out)
     if is_first():
-        tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
+        facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
+        tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
 
 
 def write_table(table: pl.DataFrame, out: Path) -> None:

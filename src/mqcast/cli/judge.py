@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mqcast.cli.app import AsJson, app, console, tell
+from mqcast.cli.app import AsJson, app
+from mqcast.cli.output import console, tell
 from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema

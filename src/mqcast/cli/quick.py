@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from mqcast.cli.app import MODELS, AsJson, app, console, tell
+from mqcast.cli.app import MODELS, AsJson, app
+from mqcast.cli.output import console, tell
 from mqcast.models import DEFAULT
 
 Columns = list[str] | None

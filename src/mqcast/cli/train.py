@@ -21,15 +21,15 @@ from mqcast.cli.app import (
     Packed,
     Preset,
     Processes,
+    Quantile,
     app,
-    console,
     in_processes,
     listening,
     said_layers,
     setting_of,
-    tell,
     train_options,
 )
+from mqcast.cli.output import console, facts_of_panel, tell
 from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError, ConfigError
@@ -49,6 +49,7 @@ def fit_command(
     run: Annotated[Path, typer.Argument(help="Where to write the run.")],
     horizon: Horizon = None,
     model: Model = None,
+    quantile: Quantile = None,
     preset: Preset = None,
     config: Config = None,
     set: Changes = None,
@@ -77,13 +78,14 @@ def fit_command(
     from mqcast.train.memory import most_windows
     from mqcast.train.records import kept_line, read_metrics
 
-    layers = said_layers(config, set, horizon=horizon, model=model)
+    layers = said_layers(config, set, horizon=horizon, model=model, quantiles=quantile)
     name = model or setting_of(layers, "model.model", DEFAULT)
     data, wanted = Panel.open(panel), get(name)
     before = None if start_from is None else open_model(start_from)
     options = train_options(
         layers,
         horizon,
+        quantile,
         preset=preset,
         members=members,
         folder=run,
@@ -103,7 +105,7 @@ def fit_command(
         fitted = wanted.fit(data, replace(options, listeners=listeners))
     if is_first():
         write_model(fitted, name, options, run)
-        facts: dict[str, Any] = {"run": str(run)}
+        facts: dict[str, Any] = {"run": str(run), "model": name, **facts_of_panel(data)}
         if (run / METRICS).exists():
             facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
         if isinstance(fitted, HasLeaderboard):
@@ -148,6 +150,7 @@ def search_command(
         Path | None, typer.Option(help="TOML file with the same tables as for fit, and \\[search].")
     ] = None,
     horizon: Horizon = None,
+    quantile: Quantile = None,
     preset: Preset = None,
     set: Changes = None,
     device: Device = "auto",
@@ -161,12 +164,12 @@ def search_command(
     """
     from mqcast.train.search import search, trials_table
 
-    layers, data = said_layers(config, set, horizon=horizon), Panel.open(panel)
+    layers, data = said_layers(config, set, horizon=horizon, quantiles=quantile), Panel.open(panel)
     wanted = SearchConfig(**tables_of(layers).get("search", {}))
     model = get(setting_of(layers, "model.model", DEFAULT))
     if not isinstance(model, HasSettings):
         raise ConfigError("only networks have settings to search")
-    settings = model.settings(data, train_options(layers, horizon, preset=preset, device=device)).config
+    settings = model.settings(data, train_options(layers, horizon, quantile, preset=preset, device=device)).config
     with listening(as_json) as listeners:
         best = search(data, settings, wanted, folder, listeners=listeners, device=device)
     if is_first():

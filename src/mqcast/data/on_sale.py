@@ -37,6 +37,13 @@ class TargetReader:
         first = int(self.panel.offsets[series])
         return self.rows(np.arange(first, first + num_rows), np.array(series))
 
+    def until(self, series: np.ndarray, num_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(B, longest): the first rows of some series, NaN after them; which are theirs; and the rows themselves."""
+        within = np.arange(num_rows.max(initial=0))
+        is_row = within < num_rows[:, None]
+        rows = self.panel.offsets[series][:, None] + np.where(is_row, within, 0)
+        return np.where(is_row, self.rows(rows, series[:, None]), np.nan), is_row, rows
+
     def is_selling(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """(B, T): whether the series had its first sale by this step; always true unless zeros are told apart."""
         return np.ones(steps.shape, bool) if self.first_sale is None else steps >= self._first_step[series][:, None]

@@ -305,13 +305,16 @@ class Panel:
             yield first, max(first + 1, stop)
             first = max(first + 1, stop)
 
-    def rows_until(self, series: int, steps: np.ndarray) -> np.ndarray:
-        """The number of rows of a series up to each of these steps."""
+    def rows_until(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """(B, width) numbers of rows of each series up to each of its steps."""
         first, end = self.offsets[series], self.offsets[series + 1]
-        relative = steps - self.first_step[series]
+        relative = steps - self.first_step[series][:, None]
         if (stored := self.arrays.get("steps")) is not None:
-            return np.searchsorted(stored[first:end], relative, side="right")
-        return np.clip(relative + 1, 0, end - first)
+            of_series = zip(first, end, relative, strict=True)
+            return np.array([np.searchsorted(stored[a:b], at, side="right") for a, b, at in of_series]).reshape(
+                relative.shape
+            )
+        return np.clip(relative + 1, 0, (end - first)[:, None])
 
     def place_of(self, row: int) -> tuple[int, int]:
         """Series and step of a row."""

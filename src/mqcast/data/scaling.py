@@ -21,6 +21,7 @@ Beyond the past. With zeros told apart, a logarithm continues as a straight line
 knee: if a network predicts ten times the usual spread, the forecast is a multiple of that value, not a power of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,12 +33,13 @@ from mqcast.data.covariates import CHUNK_ROWS, positive
 from mqcast.data.frequency import show_time
 from mqcast.data.on_sale import TargetReader
 from mqcast.data.panel import Panel
-from mqcast.data.recent import NO_KNEE, decayed_sum, recent_level
+from mqcast.data.recent import NO_KNEE, decayed_sum, recent_level, shifted
 from mqcast.errors import DataError
 from mqcast.settings import ScalingConfig
 
 PRIOR_COUNT = {"past": 4, "recent": 26}  # weight, in observations, of the typical spread of all series
 MOST_SERIES = 20_000  # sampled for typical values
+VALUES_AT_A_TIME = 2**18
 
 
 @dataclass(frozen=True)
@@ -135,26 +137,33 @@ class BoundScaler:
         """(B, width) scales for creation times start … start+width−1, which ignore steps after `last`."""
         loc, scale = (np.repeat(values[series][:, None], width, axis=1) for values in self._constants)
         unit, knee = np.ones(loc.shape), np.full(loc.shape, NO_KNEE)
-        for i in np.flatnonzero(np.isnan(scale[:, 0])):
-            steps = np.arange(start[i], start[i] + width)
-            steps = steps if last is None else np.minimum(steps, last[i])
-            loc[i], scale[i], unit[i], knee[i] = self._from_own_past(int(series[i]), steps)
+        steps = start[:, None] + np.arange(width)
+        steps = steps if last is None else np.minimum(steps, last[:, None])
+        for of in self._at_a_time(series, np.flatnonzero(np.isnan(scale[:, 0]))):
+            loc[of], scale[of], unit[of], knee[of] = self._from_own_past(series[of], steps[of])
         return Scales(loc, scale, unit, knee)
 
-    def _from_own_past(self, series: int, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _at_a_time(self, series: np.ndarray, places: np.ndarray) -> Iterator[np.ndarray]:
+        """Some of the places at a time, so that long series do not need much memory."""
+        longest = int(np.diff(self.panel.offsets)[series[places]].max(initial=1))
+        size = max(1, VALUES_AT_A_TIME // longest)
+        for i in range(0, places.size, size):
+            yield places[i : i + size]
+
+    def _from_own_past(self, series: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, ...]:
         """Moments of the observations up to each step, by running sums: later values cannot change them."""
-        scaler, config = self.scaler, self.scaler.config
-        first, past = int(self.panel.offsets[series]), self.panel.rows_until(series, steps)
-        y = self.target(series, int(past[-1]))
+        scaler, config, past = self.scaler, self.scaler.config, self.panel.rows_until(series, steps)
+        y, is_row, rows = self.target.until(series, past[:, -1])
         z = scaler.forward(y)
         observed = ~np.isnan(z)
-        centre = z[observed][0] if observed.any() else 0.0
+        first = np.take_along_axis(z, observed.argmax(axis=1)[:, None], axis=1) if y.size else np.zeros((len(y), 1))
+        centre = np.where(observed.any(axis=1, keepdims=True), first, 0.0)
         deviation, size = np.where(observed, z - centre, 0), np.where(observed, np.abs(z), 0)
-        count, total, squares, sizes = (_running(part)[past] for part in (observed, deviation, deviation**2, size))
-        divisor, unit, knee = np.maximum(count, 1), np.ones(steps.size), np.full(steps.size, NO_KNEE)
+        count, total, squares, sizes = (_at(_running(x), past) for x in (observed, deviation, deviation**2, size))
+        divisor, unit, knee = np.maximum(count, 1), np.ones(steps.shape), np.full(steps.shape, NO_KNEE)
         loc, scale = centre + total / divisor, np.empty(0)
         if config.by == "past_mean":
-            loc, size = np.zeros(steps.size), sizes / divisor
+            loc, size = np.zeros(steps.shape), sizes / divisor
             return loc, np.where(size > 0, size, scaler.default_scale), unit, knee
         if config.by == "past":
             scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, loc)
@@ -162,14 +171,14 @@ class BoundScaler:
             level = recent_level(y, config)
             is_one = ~np.isnan(level.surprise)
             squared = np.where(is_one, level.surprise, 0.0) ** 2
-            surprises, number = (_fading(part, config.spread_half_life)[past] for part in (squared, is_one))
+            surprises, number = (_at(_fading(part, config.spread_half_life), past) for part in (squared, is_one))
             scale = self._spread(surprises, number, sizes / divisor)
-            loc, unit = np.append(np.nan, level.loc)[past], np.append(1.0, level.unit)[past]
-            knee = np.append(NO_KNEE, level.knee)[past]
+            loc, unit = _at(shifted(level.loc, np.nan), past), _at(shifted(level.unit, 1.0), past)
+            knee = _at(shifted(level.knee, NO_KNEE), past)
         else:
             scale = positive(np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0)), loc)
         is_known = count > 0
-        never_sold = ~is_known & (_running(~np.isnan(self.panel.target[first : first + len(y)]))[past] > 0)
+        never_sold = ~is_known & (_at(_running(is_row & ~np.isnan(self.panel.target[rows])), past) > 0)
         loc = np.where(is_known, loc, np.where(never_sold, 0.0, scaler.default_loc))
         return loc, np.where(is_known | never_sold, scale, scaler.default_scale), unit, knee
 
@@ -183,14 +192,19 @@ class BoundScaler:
 
 def _running(values: np.ndarray) -> np.ndarray:
     """Sums of the first 0, 1, 2 … values."""
-    return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+    return shifted(np.cumsum(values, axis=-1, dtype=np.float64), 0.0)
+
+
+def _at(values: np.ndarray, past: np.ndarray) -> np.ndarray:
+    """For each series, what its first 0, 1, 2 … rows give, at some numbers of rows."""
+    return np.take_along_axis(values, past, axis=1)
 
 
 def _fading(values: np.ndarray, half_life: float | None) -> np.ndarray:
     """Sums of the first 0, 1, 2 … values, of which one that is `half_life` rows older counts half; None: all alike."""
     if half_life is None:
         return _running(values)
-    return np.append(0.0, decayed_sum(values.astype(np.float64), 0.5 ** (1 / half_life)))
+    return shifted(decayed_sum(values.astype(np.float64), 0.5 ** (1 / half_life)), 0.0)
 
 
 def _size(mean: np.ndarray, otherwise: float) -> np.ndarray:
@@ -201,14 +215,24 @@ def _typical_surprise(panel: Panel, ends: np.ndarray, config: ScalingConfig, def
     """The median over series of the root mean square of their surprises, relative to the mean size of z unless z is a
     logarithm."""
     spreads, target = [], TargetReader(panel, config)
-    for series in range(0, panel.num_series, -(-panel.num_series // MOST_SERIES)):
-        y = target(series, int(ends[series] - panel.offsets[series]))
-        surprise = recent_level(y, config).surprise
-        if not np.isnan(surprise).all():
-            size = np.array(np.nanmean(np.abs(np.log1p(y) if config.log1p else y)))
-            spread = positive(np.sqrt(np.nanmean(surprise**2)), size)
-            spreads.append(float(spread if config.log1p else spread / _size(size, default_scale)))
+    sampled = np.arange(0, panel.num_series, -(-panel.num_series // MOST_SERIES))
+    counts = (ends - panel.offsets[:-1])[sampled]
+    size = max(1, VALUES_AT_A_TIME // int(counts.max(initial=1)))
+    for part in (slice(i, i + size) for i in range(0, len(sampled), size)):
+        of_part, _, _ = target.until(sampled[part], counts[part])
+        surprises = recent_level(of_part, config).surprise
+        for y, surprise, count in zip(of_part, surprises, counts[part].tolist(), strict=True):
+            spreads += _of_surprises(y[:count], surprise[:count], config, default_scale)
     return float(np.median(spreads)) if spreads else 1.0
+
+
+def _of_surprises(y: np.ndarray, surprise: np.ndarray, config: ScalingConfig, default_scale: float) -> list[float]:
+    """The root mean square of one series' surprises; none if it has none."""
+    if np.isnan(surprise).all():
+        return []
+    size = np.array(np.nanmean(np.abs(np.log1p(y) if config.log1p else y)))
+    spread = positive(np.sqrt(np.nanmean(surprise**2)), size)
+    return [float(spread if config.log1p else spread / _size(size, default_scale))]
 
 
 def _typical_largest(panel: Panel, ends: np.ndarray) -> float:

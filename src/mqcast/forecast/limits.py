@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from mqcast.data.panel import Panel
 from mqcast.errors import ForecastLimitedWarning, warn
 
+ROWS_AT_A_TIME = 2**18
 LARGEST_MULTIPLE = 10.0  # of the largest value of a series up to a creation time
 YOUNG = 3  # a series with fewer sales than this is limited by what is typical of the others, if that is more
 KEY = "mqcast.limited"  # in the metadata of files
@@ -80,12 +80,16 @@ def within_limits(
 
 def largest_published(panel: Panel, series: np.ndarray, cutoff: np.ndarray, typical_largest: float) -> np.ndarray:
     """The largest absolute forecast that may be published for each of these sorted series and cutoffs (as steps)."""
-    justified = np.empty(len(series))
-    bounds = np.flatnonzero(np.diff(series, prepend=-1, append=-1))
-    for a, b in pairwise(bounds):
-        first, past = panel.offsets[series[a]], panel.rows_until(int(series[a]), cutoff[a:b])
-        size = np.nan_to_num(np.abs(panel.target[first : first + int(past.max())].astype(np.float64)))
-        largest = np.append(0.0, np.maximum.accumulate(size))[past]
-        num_sales = np.append(0, np.cumsum(size > 0))[past]
-        justified[a:b] = np.where(num_sales < YOUNG, np.maximum(largest, typical_largest), largest)
+    justified, of, which = np.empty(len(series)), *np.unique(series, return_inverse=True)
+    size = max(1, ROWS_AT_A_TIME // int(np.diff(panel.offsets)[of].max(initial=1)))
+    for first in range(0, len(of), size):
+        here = slice(*np.searchsorted(which, (first, first + size)))
+        past = panel.rows_until(series[here], cutoff[here, None])[:, 0]
+        within = np.arange(past.max(initial=0))
+        rows = panel.offsets[of[first : first + size]][:, None] + within
+        target = panel.target[np.minimum(rows, panel.num_rows - 1)].astype(np.float64)
+        sold, place = np.nan_to_num(np.abs(target)), (which[here] - first, past)
+        largest = np.pad(np.maximum.accumulate(sold, axis=1), ((0, 0), (1, 0)))[place]
+        num_sales = np.pad(np.cumsum(sold > 0, axis=1), ((0, 0), (1, 0)))[place]
+        justified[here] = np.where(num_sales < YOUNG, np.maximum(largest, typical_largest), largest)
     return LARGEST_MULTIPLE * justified

@@ -9,7 +9,8 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from mqcast.artifact import ArtifactFolder
 from mqcast.data.batch import Assembler
@@ -29,11 +31,12 @@ from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError
 from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import KEY, Limited, within_limits
+from mqcast.launch import num_cores
 from mqcast.nn.members import AnyNetwork
 from mqcast.nn.position import reach_of
 from mqcast.run import Run
 from mqcast.settings import ModelConfig
-from mqcast.train.distributed import joined
+from mqcast.train.distributed import joined, use_threads
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
 WINDOWS_AT_A_TIME = 64
@@ -80,7 +83,7 @@ def write_forecasts(
     with joined(device) as ranks, contextlib.ExitStack() as stack:
         draft = stack.enter_context(claimed(path, "forecasting to", make_parents=True)) if ranks.is_first else path
         ranks.agree(1)  # no process forecasts before this one has claimed the path
-        network.to(ranks.device)
+        moved(network, ranks.device)
         files = [folder / f"{i:06}.arrow" for i in range(len(shards))]
         with Merger(files, path, draft) as merger:
             for i in ranks.claims(len(shards)):
@@ -113,10 +116,11 @@ def forecast_frame(
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
     frames, limited = [], Limited()
-    with joined(device, run.config.train.num_threads) as ranks:
-        network.to(ranks.device)
+    num_threads = run.config.train.num_threads
+    with joined(device, num_threads) as ranks, workers(ranks.device, plan, num_threads) as at_once:
+        moved(network, ranks.device)
         for i, series in enumerate(shards):
-            frame, limited_here = shard_frame(run, network, assemble, plan, series)
+            frame, limited_here = shard_frame(run, network, assemble, plan, series, at_once)
             frames.append(frame)
             limited.add(limited_here)
             if on_progress is not None:
@@ -160,14 +164,40 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
     return [range(a, b) for a, b in pairwise(bounds)]
 
 
+@contextlib.contextmanager
+def workers(device: torch.device, plan: CutoffPlan, num_threads: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` that works on a batch on each core of this process. Each batch is computed as by one core alone."""
+    num = min(num_cores() // num_threads, -(-len(plan.series) // WINDOWS_AT_A_TIME))
+    if num < 2 or device.type != "cpu":
+        yield map
+        return
+    with ThreadPoolExecutor(num, "mqcast-forecast", use_threads, (num_threads,)) as pool:
+        yield pool.map
+
+
+def moved(network: AnyNetwork, device: torch.device) -> None:
+    """Move the network to the device, unless it is there."""
+    if network.levels.device != device:
+        network.to(device)
+
+
 def shard_frame(
-    run: Run, network: AnyNetwork, assemble: Assembler, plan: CutoffPlan, series: range
+    run: Run,
+    network: AnyNetwork,
+    assemble: Assembler,
+    plan: CutoffPlan,
+    series: range,
+    at_once: Callable[..., Iterable[Any]] = map,
 ) -> tuple[pl.DataFrame, Limited]:
     """The forecasts of some series, sorted by series, cutoff and horizon, and which of them were limited."""
-    part, parts_of_rows = plan.of_series(series), [_no_rows(network)]
-    for windows in part.batches() if part else ():
+
+    @torch.inference_mode()
+    def forecast_batch(windows: Windows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         batch = assemble(windows).to(network.levels.device)
-        parts_of_rows.append(_rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values)))
+        return _rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values))
+
+    part = plan.of_series(series)
+    parts_of_rows = [_no_rows(network), *(at_once(forecast_batch, part.batches()) if part else ())]
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*parts_of_rows, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest

@@ -130,15 +130,15 @@ def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
     """
     process.use()
     place, before = pick_device(device), torch.get_num_threads()
-    _use_threads(num_threads)
+    use_threads(num_threads)
     try:
         with _group(place) as ranks:
             yield ranks
     finally:
-        _use_threads(before)
+        use_threads(before)
 
 
-def _use_threads(num: int) -> None:
+def use_threads(num: int) -> None:
     """Set the number of threads that torch uses in this Python thread; other and future threads keep theirs.
 
     OpenMP keeps one number per thread. torch keeps another one for new threads, and sets both.

@@ -1,0 +1,109 @@
+"""What a nightly job relies on: JSON that is complete, one line a warning, exit codes, and options like settings."""
+
+import datetime as dt
+import json
+import warnings
+
+import polars as pl
+import pytest
+from test_cli import run
+
+pytestmark = pytest.mark.filterwarnings("always")
+WEEKS, HORIZON = 30, 3
+FIRST = dt.datetime(2024, 1, 7)
+
+
+def rows(name: str, weeks: int) -> list[dict]:
+    return [{"unique_id": name, "ds": FIRST + dt.timedelta(weeks=i), "y": float(i % 4 + 1)} for i in range(weeks)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A packed panel with a series that ended long ago and one that lags, and a run."""
+    folder = tmp_path_factory.mktemp("nightly")
+    pl.DataFrame(rows("a", WEEKS) + rows("lags", WEEKS - 2) + rows("over", 8)).write_parquet(folder / "sales.parquet")
+    (folder / "run.toml").write_text(f"[window]\nhorizon = {HORIZON}\n")
+    assert run("pack", "sales.parquet", "panel", cwd=folder).returncode == 0
+    fit = run("fit", "panel", "run", "--model", "seasonal-naive", "--config", "run.toml", "--json", cwd=folder)
+    assert fit.returncode == 0, fit.stderr
+    assert json.loads(fit.stdout) == {
+        "run": "run",
+        "model": "seasonal-naive",
+        "series": 3,
+        "rows": 2 * WEEKS + 6,
+        "last_observed": "2024-07-28 00:00:00",
+        "warnings": [],
+    }
+    return folder
+
+
+def said(done) -> dict:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_forecast_tells_its_counts_its_cutoffs_and_what_it_left_out(place):
+    done = run("forecast", "run", "panel", "out.parquet", "--json", cwd=place)
+    facts = said(done)
+    (warning,) = facts.pop("warnings")
+    assert facts == {
+        "forecasts": "out.parquet",
+        "rows": 2 * HORIZON,
+        "series": 2,
+        "cutoffs": 1,
+        "first_cutoff": "2024-07-28 00:00:00",
+        "last_cutoff": "2024-07-28 00:00:00",
+        "left_out": {"series": 1, "first": ["over"]},
+    }
+    assert warning["kind"] == "SeriesLeftOutWarning"
+    assert done.stderr == f"warning: {warning['message']}\n"
+
+
+def test_each_series_is_forecast_from_its_own_end_and_ids_choose_series(place):
+    facts = said(run("forecast", "run", "panel", "each.parquet", "--cutoff", "each", "--json", cwd=place))
+    assert (facts["cutoffs"], facts["series"], facts["first_cutoff"]) == (3, 3, "2024-02-25 00:00:00")
+    facts = said(run("forecast", "run", "panel", "one.csv", "--id", "lags", "--cutoff", "each", "--json", cwd=place))
+    assert (facts["rows"], facts["left_out"]["series"]) == (HORIZON, 0)
+    assert pl.read_csv(place / "one.csv")["unique_id"].unique().to_list() == ["lags"]
+    facts = said(run("forecast", "run", "panel", "at.parquet", "--cutoff", "2024-06-30", "--json", cwd=place))
+    assert facts["last_cutoff"] == "2024-06-30 00:00:00"
+
+
+def test_one_cutoff_and_a_span_of_cutoffs_contradict_each_other(place):
+    done = run("forecast", "run", "panel", "no.parquet", "--cutoff", "each", "--first", "2024-06-30", cwd=place)
+    assert (done.returncode, "leave out --first and --last" in done.stderr) == (2, True)
+    assert not (place / "no.parquet").exists()
+
+
+def test_quantiles_are_an_option_and_a_backtest_takes_its_horizon_from_the_file(place):
+    options = ("--model", "seasonal-naive", "--config", "run.toml", "--quantile", 0.2, "--quantile", 0.7)
+    facts = said(run("backtest", "panel", "back.parquet", *options, "--json", cwd=place))
+    assert facts["rows"] == pl.read_parquet(place / "back.parquet").height
+    said(run("fit", "panel", "levels", *options, "--json", cwd=place))
+    said(run("forecast", "levels", "panel", "levels.parquet", "--json", cwd=place))
+    for name in ("back", "levels"):
+        columns = pl.read_parquet(place / f"{name}.parquet").columns
+        assert [name for name in columns if name.startswith("q")] == ["q0.2", "q0.7"]
+
+
+def test_an_error_is_json_with_its_kind_and_the_exit_code_and_a_line_for_the_log(place):
+    done = run("forecast", "nowhere", "panel", "no.parquet", "--json", cwd=place)
+    told = json.loads(done.stdout)
+    assert done.returncode == told["exit_code"] == 2
+    assert told["error"]["kind"] == "ArtifactError"
+    assert done.stderr == f"error: {told['error']['message']}\n"
+    assert run("forecast", "nowhere", "panel", "no.parquet", cwd=place).stdout == ""
+
+
+def test_warnings_of_other_libraries_are_one_line_too(place, monkeypatch):
+    from mqcast.models.seasonal_naive import FittedSeasonalNaive
+
+    before = FittedSeasonalNaive.forecast
+
+    def noisy(*arguments):
+        warnings.warn("of a library,\nin two lines", RuntimeWarning, stacklevel=1)
+        return before(*arguments)
+
+    monkeypatch.setattr(FittedSeasonalNaive, "forecast", noisy)
+    done = run("forecast", "run", "panel", "noisy.parquet", cwd=place)
+    assert done.stderr.splitlines()[0] == "warning: of a library,\\nin two lines"
