@@ -28,9 +28,11 @@ from mqcast.cli.app import (
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
+from mqcast.joint.spans import span_of
+from mqcast.joint_forecasts import Asked, dependence_for
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
-from mqcast.models.files import open_model
+from mqcast.models.files import horizon_of, open_model
 from mqcast.models.protocol import CanWrite
 from mqcast.settings.merge import tables_of
 
@@ -45,6 +47,16 @@ def forecast_command(
     out: Out,
     first: Annotated[str | None, typer.Option(help="First cutoff; left out: the last cutoff only.")] = None,
     last: Annotated[str | None, typer.Option(help="Last cutoff; left out: the last observation.")] = None,
+    paths: Annotated[
+        int | None, typer.Option(help="Write so many joint paths of all steps in place of quantiles.")
+    ] = None,
+    span: Annotated[
+        list[str] | None, typer.Option(help="Write quantiles of totals: first and last step, 1-4; repeatable.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A static column; paths of series of one group go together.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of paths and totals.")] = 0,
     processes: Processes = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -53,9 +65,14 @@ def forecast_command(
 
     After an interruption, the same command continues where it stopped.
 
-    Example: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold]
+    Examples: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold],
+    [bold]mqcast forecast runs/first panel totals.parquet --span 1-4 --span 1-8[/bold]
     """
-    _forecast(run, panel, out, first, last, processes, device, as_json)
+    asked = None
+    if paths is not None or span or group is not None:
+        horizon = horizon_of(run)
+        asked = Asked(horizon, paths, [span_of(text) for text in span] if span else None, group, seed)
+    _forecast(run, panel, out, first, last, processes, device, as_json, asked)
 
 
 @app.command("revisions")
@@ -186,14 +203,21 @@ def _forecast(
     processes: int | None,
     device: str,
     as_json: bool,
+    asked: Asked | None = None,
 ) -> None:
     trained, data = open_model(run, device), Panel.open(panel)
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
+    dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
+    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
+    if isinstance(trained, CanWrite):
         with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
-            trained.write(data, out, first, last, on_progress)
+            trained.write(data, quantiles, first, last, on_progress)
     else:
-        write_table(trained.forecast(data, first, last), out)
+        write_table(trained.forecast(data, first, last), quantiles)
+    if asked is not None and dependence is not None and is_first():
+        asked.write(quantiles, dependence, data, out)
+        quantiles.unlink()
     if is_first():
         tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
 

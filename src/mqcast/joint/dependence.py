@@ -75,20 +75,17 @@ class Dependence:
             found[i] = _ranks((normals @ root).T)
         return found
 
-    def template(self, horizon: int, num_draws: int, seed: int) -> np.ndarray:
-        """(horizon, draws): ranks for any series by itself; their scores have exactly the correlation."""
-        normals = _normals("every series", horizon, num_draws, seed)
+    def template(self, num_draws: int, seed: int) -> np.ndarray:
+        """(horizon, draws): ranks for any series by itself, from scores that have exactly the correlation."""
+        normals = _normals("every series", self.horizon, num_draws, seed)
         normals -= normals.mean(axis=0)
         upper = np.linalg.cholesky(normals.T @ normals / num_draws)
-        return _ranks((np.linalg.solve(upper, normals.T).T @ self.root[:horizon, :horizon].T).T)
+        return _ranks((np.linalg.solve(upper, normals.T).T @ self.root.T).T)
 
     def share_of(self, column: str) -> float:
         if column not in self.groups:
-            listed = ", ".join(self.groups) or "none"
-            raise ConfigError(
-                f"no dependence was learnt between series with the same {column!r}{nearest(column, list(self.groups))}; "
-                f"static columns with one are: {listed}"
-            )
+            near, listed = nearest(column, list(self.groups)), ", ".join(self.groups) or "none"
+            raise ConfigError(f"no dependence was learnt between series of one {column!r}{near}; of others: {listed}")
         return self.groups[column]
 
     def to_json(self) -> str:

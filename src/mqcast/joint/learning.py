@@ -1,10 +1,10 @@
 """The dependence of steps ahead, learnt from where past outcomes were within past forecasts.
 
-The chance that a forecast gave to no more demand than there was is its outcome's place, between 0 and 1. Where that is a
-range, because several quantiles are equal or demand is counted in units, a place in it is drawn. Places are ranked among
-all of the same step ahead, so that a forecaster that is too high or too narrow is no dependence, and become normal
-scores. Their correlations between steps are noisy; they are drawn towards a smooth function of the two steps, and that
-one towards a correlation of one half, as far as cutoffs differ.
+An outcome's place within its forecast, between 0 and 1, is the chance that the forecast gave to no more demand. Where
+that is a range, because several quantiles are equal or demand is counted in units, a place in it is drawn. Places are
+ranked among all of the same step ahead, so that a forecaster that is too high or too narrow is no dependence; the ranks
+become normal scores. Their correlations between steps are noisy. As far as cutoffs differ, they are drawn towards a
+smooth function of the two steps, and this one towards one half.
 """
 
 from collections.abc import Sequence
@@ -143,8 +143,8 @@ def _variance(apart: np.ndarray, horizon: int) -> np.ndarray:
 def _smooth(one: np.ndarray, other: np.ndarray, seen: np.ndarray, size: np.ndarray) -> np.ndarray:
     """The mixture of smooth correlations that is nearest to what was seen.
 
-    What stays the same at all steps, a random walk from the cutoff on, what fades within 1, 2, 4 … steps, what turns its
-    sign from step to step, and noise of each step.
+    What stays the same at all steps, a random walk from the cutoff on, what fades within 1, 2, 4 … steps, what changes
+    its sign from step to step, and noise of each step.
     """
     from scipy.optimize import nnls  # slow to import
 

@@ -18,7 +18,7 @@ TINY = np.finfo(float).tiny
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """Distributions by their quantiles (rows, levels); crossing ones are sorted, and negative ones 0 if demand is not."""
+    """Distributions of demand, which may be said not to be negative, by their quantiles (rows, levels), sorted."""
 
     levels: np.ndarray
     quantiles: np.ndarray

@@ -5,7 +5,7 @@ dependence says which of them go together. A path depends on the seed, the id of
 that neither other series nor the size of blocks change it. Every cutoff of a series takes the same draws.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,11 @@ class Paths:
         return f"Paths({series} series, {horizon} steps, {num} paths)"
 
     def to_frame(self) -> Any:
-        """One row a series, cutoff, step and path, in the library of the forecasts: id, cutoff, date, horizon, path, value."""
+        """id, cutoff, date, horizon, path, value, in the library of the forecasts."""
         return self.frame_types.to_native(self.to_polars(), self.names.id)
 
     def to_polars(self) -> pl.DataFrame:
-        series, horizon, num = self.values.shape
+        _, horizon, num = self.values.shape
         is_there = ~np.isnan(self.values).any(axis=2).reshape(-1)
         row = np.flatnonzero(is_there).repeat(num)
         dates = self.dates.astype("datetime64[us]").astype(np.int64).reshape(-1)
@@ -85,8 +85,9 @@ class StepGrid:
     quantiles: np.ndarray
 
     @classmethod
-    def of(cls, table: ForecastTable, dependence: Dependence) -> "StepGrid":
-        horizon, cutoffs = int(table.lead.max()), distinct(table.cutoff)
+    def of(cls, table: ForecastTable, dependence: Dependence, horizon: int | None = None) -> "StepGrid":
+        """Up to the horizon, or as far as the forecasts reach."""
+        horizon, cutoffs = horizon or int(table.lead.max()), distinct(table.cutoff)
         if horizon > dependence.horizon:
             raise ConfigError(
                 f"the forecasts reach {horizon} steps ahead, and the dependence was learnt for {dependence.horizon}; "
@@ -95,7 +96,9 @@ class StepGrid:
         keys, row = np.unique(table.item * np.int64(len(cutoffs)) + places(table.cutoff, cutoffs), return_inverse=True)
         quantiles = np.full((len(keys), horizon, len(table.levels)), np.nan)
         dates = np.full((len(keys), horizon), NEVER)
-        quantiles[row, table.lead - 1], dates[row, table.lead - 1] = table.quantiles, table.time
+        near = table.lead <= horizon
+        place = row[near], table.lead[near] - 1
+        quantiles[place], dates[place] = table.quantiles[near], table.time[near]
         return cls(table, keys // len(cutoffs), cutoffs[keys % len(cutoffs)], dates, quantiles)
 
     def __len__(self) -> int:
@@ -161,7 +164,9 @@ def paths_of(
     return Paths(ids, *times, values, table.names, table.clock, table.frame_types)
 
 
-def write_in_blocks(frame: pl.DataFrame | Path, id: str, path: Path, made: Any, rows_a_block: int) -> None:
+def write_in_blocks(
+    frame: pl.DataFrame | Path, id: str, path: Path, made: Callable[[pl.DataFrame], pl.DataFrame], rows_a_block: int
+) -> None:
     """Write what `made` makes of the forecasts, some series at a time, to one Parquet file.
 
     frame: forecasts, or a Parquet file of them, whose rows stand together by series.

@@ -1,7 +1,7 @@
 """Quantiles of total demand over spans of steps, and how good they were.
 
-The frame has one row a series, cutoff and span: `first` and `last` are steps ahead, `start` and the time column the dates
-of these two, and `span` is the number of steps where the first of them is the next one, as orders need it.
+The frame has one row a series, cutoff and span: `first` and `last` are steps ahead, `start` and the time column their
+dates, and `span` is the number of steps where the first of them is the next one, as orders need it.
 """
 
 import re
@@ -21,7 +21,7 @@ from mqcast.errors import ConfigError, DataError, MissingColumnError, quoted
 from mqcast.evaluation.columns import columns_of, ids_of, times_of
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
-from mqcast.evaluation.tables import NEVER, ActualsTable, Names
+from mqcast.evaluation.tables import NEVER, ActualsTable, ForecastTable, Names
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.marginals import Marginals
 from mqcast.joint.paths import StepGrid
@@ -78,23 +78,31 @@ def span_quantiles(
     A span of one step has the quantiles of that step. Series of which a step of a span has no forecast are left out.
     """
     table = forecast_table(forecasts, names_in(forecasts, schema, id=id, time=time))
-    pairs = spans_of(spans, int(table.lead.max()))
     levels = table.levels if quantiles is None else levels_of("quantiles", quantiles)
-    grid, names = StepGrid.of(table, dependence), table.names
-    horizon, num = max(last for _, last in pairs), max(NUM_DRAWS, 4 * dependence.horizon)
-    template = dependence.template(horizon, num, whole_number("seed", seed, 0))
+    frame = totals_in(table, spans_of(spans, int(table.lead.max())), dependence, levels, seed)
+    return table.frame_types.to_native(frame, table.names.id)
+
+
+def totals_in(
+    table: ForecastTable,
+    pairs: Sequence[tuple[int, int]],
+    dependence: Dependence,
+    levels: tuple[float, ...],
+    seed: int = 0,
+) -> pl.DataFrame:
+    """The frame of totals; rows of series that lack a step are left out."""
+    grid, names = StepGrid.of(table, dependence, max(last for _, last in pairs)), table.names
+    horizon, num = grid.quantiles.shape[1], max(NUM_DRAWS, 4 * dependence.horizon)
+    template = dependence.template(num, whole_number("seed", seed, 0))[:horizon]
     found = np.full((len(grid), len(pairs), len(levels)), np.nan)
     for rows in grid.blocks(horizon * num):
-        cut = StepGrid(table, grid.item, grid.cutoff, grid.dates, grid.quantiles[:, :horizon])
-        draws = np.take_along_axis(cut.sorted_draws(rows, num, dependence.not_negative), template[None], axis=2)
+        draws = np.take_along_axis(grid.sorted_draws(rows, num, dependence.not_negative), template[None], axis=2)
         for place, (first, last) in enumerate(pairs):
             total = draws[:, first - 1 : last].sum(axis=1)
             found[rows, place] = np.quantile(total, levels, axis=1, method="hazen").T
-    for place, (first, last) in enumerate(pairs):
-        if first == last:
-            there = ~np.isnan(found[:, place, 0])
-            marginals = Marginals.of(table.levels, grid.quantiles[there, first - 1], dependence.not_negative)
-            found[there, place] = marginals.at(np.array(levels))
+            if first == last:
+                marginals = Marginals.of(table.levels, grid.quantiles[rows, first - 1], dependence.not_negative)
+                found[rows, place] = marginals.at(np.array(levels))
     row, place = (np.repeat(np.arange(len(grid)), len(pairs)), np.tile(np.arange(len(pairs)), len(grid)))
     first, last = np.array(pairs)[place].T
     columns = {
@@ -107,8 +115,7 @@ def span_quantiles(
         SPAN: pl.Series(np.where(first == 1, last, 0).astype(np.int32)).replace(0, None),
     }
     values = {quantile_column(level): found[row, place, i] for i, level in enumerate(levels)}
-    frame = pl.DataFrame(columns | values).filter(~pl.Series(np.isnan(found[row, place, 0])))
-    return table.frame_types.to_native(frame, names.id)
+    return pl.DataFrame(columns | values).filter(~pl.Series(np.isnan(found[row, place, 0])))
 
 
 def evaluate_spans(

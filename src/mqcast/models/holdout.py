@@ -12,11 +12,13 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.calibration import Calibrator, fit_calibrator
-from mqcast.data.export import some_series
+from mqcast.data.export import frames_of, some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.joint.dependence import Dependence
+from mqcast.joint.learning import fit_dependence
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -78,6 +80,33 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
     except TooFewRevisionsError as error:
         tell_not_calibrated(error)
         return None
+
+
+def dependence_of(frame: pl.DataFrame, panel: Panel, actuals: pl.DataFrame | None = None) -> Dependence:
+    """How the steps of these forecasts go together, and series with the same text in a static column.
+
+    actuals: demand, if not all that the panel knows.
+    """
+    schema, frames = panel.schema, frames_of(panel)
+    observed = frames.rows.select(schema.id, schema.time, schema.target) if actuals is None else actuals
+    static, columns = labelled(frames.static)
+    return fit_dependence(frame, observed, static=static, groups=columns, schema=schema)
+
+
+def learnt_dependence(frame: pl.DataFrame, holdout: Holdout) -> Dependence | None:
+    """The same of forecasts of the held-out dates; None if these are too few."""
+    try:
+        return dependence_of(frame, holdout.panel, holdout.actuals)
+    except TooFewRevisionsError:
+        return None
+
+
+def labelled(static: pl.DataFrame | None) -> tuple[pl.DataFrame | None, list[str]]:
+    """The static columns, and those of text, in which a missing value is a text of its own."""
+    if static is None:
+        return None, []
+    columns = [name for name, kind in list(static.schema.items())[1:] if kind in (pl.String, pl.Categorical)]
+    return static.with_columns(pl.col(columns).cast(pl.String).fill_null("")), columns
 
 
 def tell_not_calibrated(error: TooFewRevisionsError) -> None:
