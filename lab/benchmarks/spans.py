@@ -1,6 +1,6 @@
 """Quantiles of total demand over 4, 8 and 13 weeks on simulated retailers, from the oracle's weekly quantiles.
 
-    python -m lab benchmark spans [--items 300] [--cutoffs 12] [--world-seed 0]
+    python -m lab benchmark spans [--items 200] [--cutoffs 10] [--world-seed 0]
 
 The forecaster is the oracle itself, with 13 levels a week. Its weekly quantiles are joined by the dependence that is
 learnt from its forecasts of 26 earlier cutoffs (gaussian: what mqcast does; schaake: the ranks of whole past outcomes
@@ -38,12 +38,12 @@ class Schaake(Dependence):
 
     past: np.ndarray  # (forecasts, horizon)
 
-    def template(self, num_draws: int, seed: int) -> np.ndarray:
+    def template(self, seed: int, num_draws: int = 2048) -> np.ndarray:
         chosen = np.random.default_rng(seed).choice(len(self.past), num_draws)
         return self.past[chosen].argsort(axis=0).argsort(axis=0).T
 
     def ranks(self, keys, horizon, num_paths, seed, groups=(), share=0.0) -> np.ndarray:
-        return np.stack([self.template(num_paths, seed + i)[:horizon] for i in range(len(keys))])
+        return np.stack([self.template(seed + i, num_paths)[:horizon] for i in range(len(keys))])
 
 
 def schaake(forecasts: pl.DataFrame, actuals: pl.DataFrame, like: Dependence) -> Schaake:
@@ -136,7 +136,7 @@ def by_cutoff(paths, cutoffs: list[int]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {"items": 300, "cutoffs": 12, "world-seed": 0}.items():
+    for name, default in {"items": 200, "cutoffs": 10, "world-seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     options, start, results = parser.parse_args(), time.time(), {}
     with lock(shared=True):

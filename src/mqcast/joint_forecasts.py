@@ -19,9 +19,9 @@ from mqcast.errors import ConfigError, MqcastError, MqcastWarning, TooFewRevisio
 from mqcast.evaluation.reading import read_forecasts
 from mqcast.evaluation.tables import Names
 from mqcast.forecast.frames import first_and_last_cutoff
-from mqcast.joint.dependence import Dependence
+from mqcast.joint.dependence import LEAST_POWER, Dependence
 from mqcast.joint.paths import VALUES_AT_A_TIME, Grouping, Paths, paths_of, write_in_blocks
-from mqcast.joint.spans import NUM_DRAWS, Spans, spans_of, totals_in
+from mqcast.joint.spans import Spans, spans_of, totals_in
 from mqcast.models.holdout import MOST_ROWS, dependence_of, labelled
 from mqcast.models.protocol import FittedModel, HasDependence
 
@@ -61,7 +61,7 @@ class Asked:
             found = self._of(block, dependence, schema, grouping)
             return found.to_polars() if isinstance(found, Paths) else found
 
-        write_in_blocks(frame, schema.id, path, made, max(1, VALUES_AT_A_TIME // (self.paths or NUM_DRAWS)))
+        write_in_blocks(frame, schema.id, path, made, max(1, VALUES_AT_A_TIME // (self.paths or 2**LEAST_POWER)))
 
     def _of(
         self, frame: pl.DataFrame, dependence: Dependence, schema: Schema, grouping: Grouping

@@ -21,6 +21,7 @@ FORMAT, FORMAT_VERSION = "mqcast-dependence", 1
 FILE = "dependence.json"
 DECIMALS = 6
 LEAST_EIGENVALUE = 1e-6
+LEAST_POWER, MOST_EVEN = 11, 32  # 2048 draws at least; components with evenly spread ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +76,24 @@ class Dependence:
             found[i] = _ranks((normals @ root).T)
         return found
 
-    def template(self, num_draws: int, seed: int) -> np.ndarray:
-        """(horizon, draws): ranks for any series by itself, from scores that have exactly the correlation."""
-        normals = _normals("every series", self.horizon, num_draws, seed)
+    def template(self, seed: int) -> np.ndarray:
+        """(horizon, draws): ranks for any series by itself, evenly spread, from scores with exactly the correlation.
+
+        The largest components take Sobol points, the others random ones.
+        """
+        from scipy.special import ndtri  # slow to import
+        from scipy.stats import qmc
+
+        power = max(LEAST_POWER, (4 * self.horizon - 1).bit_length())
+        stream, even = _stream("every series", seed), min(self.horizon, MOST_EVEN)
+        points = (qmc.Sobol(even, scramble=False).random_base2(power) + stream.random(even)) % 1
+        normals = stream.standard_normal((len(points), self.horizon))
+        normals[:, :even] = ndtri(np.clip(points, 1e-9, 1 - 1e-9))
         normals -= normals.mean(axis=0)
-        upper = np.linalg.cholesky(normals.T @ normals / num_draws)
-        return _ranks((np.linalg.solve(upper, normals.T).T @ self.root.T).T)
+        upper = np.linalg.cholesky(normals.T @ normals / len(normals))
+        sizes, components = np.linalg.eigh(self.correlation)
+        root = (components * np.sqrt(np.maximum(sizes, 0)))[:, ::-1]
+        return _ranks(root @ np.linalg.solve(upper, normals.T))
 
     def share_of(self, column: str) -> float:
         if column not in self.groups:
@@ -131,9 +144,12 @@ def as_correlation(matrix: np.ndarray) -> np.ndarray:
 
 def _normals(key: str, horizon: int, num: int, seed: int) -> np.ndarray:
     """(num, horizon) normal draws of this key. Those of the first steps do not depend on the horizon."""
+    return _stream(key, seed).standard_normal((horizon, num)).T
+
+
+def _stream(key: str, seed: int) -> np.random.Generator:
     digest = hashlib.blake2b(f"{seed} {key}".encode(), digest_size=16).digest()
-    stream = np.random.Generator(np.random.Philox(key=np.frombuffer(digest, np.uint64)))
-    return stream.standard_normal((horizon, num)).T
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, "<u8")))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -28,7 +28,6 @@ from mqcast.joint.paths import StepGrid
 from mqcast.levels import level_of, quantile_column
 
 Spans = Sequence[tuple[int, int]]
-NUM_DRAWS = 1000
 FIRST, LAST, SPAN, START = "first", "last", "span", "start"
 OF_SINGLE_STEPS = ("mase", "sql")  # their scale is the change of one step's demand
 
@@ -92,8 +91,8 @@ def totals_in(
 ) -> pl.DataFrame:
     """The frame of totals; rows of series that lack a step are left out."""
     grid, names = StepGrid.of(table, dependence, max(last for _, last in pairs)), table.names
-    horizon, num = grid.quantiles.shape[1], max(NUM_DRAWS, 4 * dependence.horizon)
-    template = dependence.template(num, whole_number("seed", seed, 0))[:horizon]
+    template = dependence.template(whole_number("seed", seed, 0))[: grid.quantiles.shape[1]]
+    horizon, num = template.shape
     found = np.full((len(grid), len(pairs), len(levels)), np.nan)
     for rows in grid.blocks(horizon * num):
         draws = np.take_along_axis(grid.sorted_draws(rows, num, dependence.not_negative), template[None], axis=2)
