@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from mqcast.arguments import whole_number
-from mqcast.data.export import frames_of, some_series
+from mqcast.data.export import categories_of, some_series
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.data.views import known_at
@@ -22,7 +22,7 @@ from mqcast.forecast.frames import first_and_last_cutoff
 from mqcast.joint.dependence import LEAST_POWER, Dependence
 from mqcast.joint.paths import VALUES_AT_A_TIME, Grouping, Paths, paths_of, write_in_blocks
 from mqcast.joint.spans import Spans, spans_of, totals_in
-from mqcast.models.holdout import MOST_ROWS, dependence_of, labelled
+from mqcast.models.holdout import MOST_ROWS, actuals_after, dependence_of
 from mqcast.models.protocol import FittedModel, HasDependence
 
 MOST_PATHS = 100_000
@@ -77,10 +77,8 @@ def grouping_of(dependence: Dependence, column: str | None, panel: Panel) -> Gro
     if column is None:
         return Grouping()
     share = dependence.share_of(column)
-    static, columns = labelled(frames_of(panel).static)
-    if static is None or column not in columns:
-        raise ConfigError(f"the data to forecast have no static column {column!r} of text; give static= with it")
-    return Grouping(share, dict(zip(static[panel.schema.id].cast(pl.String), static[column], strict=True)))
+    static = categories_of(panel)
+    return Grouping(share, dict(zip(static[panel.schema.id], static[column], strict=True)))
 
 
 def dependence_for(fitted: FittedModel, panel: Panel, horizon: int, until: Any = None) -> Dependence:
@@ -99,7 +97,8 @@ def dependence_for(fitted: FittedModel, panel: Panel, horizon: int, until: Any =
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MqcastWarning)
             start, end = first_and_last_cutoff(known, None, None, horizon)
-            return dependence_of(fitted.forecast(known, start, end), known)
+            actuals = actuals_after(known, as_time(start, known.axis))
+            return dependence_of(fitted.forecast(known, start, end), known, actuals)
     except MqcastError as error:
         problem = error.problem if isinstance(error, TooFewRevisionsError) else str(error)
         raise ConfigError(

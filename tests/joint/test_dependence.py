@@ -23,7 +23,7 @@ def test_the_dependence_of_an_autoregression_is_recovered(rho):
 def test_forecasts_that_are_too_high_or_too_narrow_show_the_same_dependence():
     forecasts, actuals = autoregression(0.7, series=50)
     middle, outer = pl.col("q0.5"), pl.col("q0.1", "q0.3", "q0.7", "q0.9")
-    wrong = forecasts.with_columns(middle + 8, 0.5 * outer + 0.5 * middle + 8)
+    wrong = forecasts.with_columns(middle + 8, outer * 0.5 + middle * 0.5 + 8)
     found, right = (fit_dependence(one, actuals).correlation for one in (wrong, forecasts))
     assert np.abs(found - right).max() < 0.05
 

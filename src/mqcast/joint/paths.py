@@ -124,14 +124,6 @@ class Grouping:
     share: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @classmethod
-    def of(cls, dependence: Dependence, column: str | None, labels: Mapping[str, str]) -> "Grouping":
-        return (
-            cls()
-            if column is None
-            else cls(dependence.share_of(column), {i: f"{column}={v}" for i, v in labels.items()})
-        )
-
     def of_series(self, ids: Sequence[str]) -> list[str]:
         return [self.labels[name] for name in ids] if self.share > 0 else []
 

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.calibration import Calibrator, fit_calibrator
-from mqcast.data.export import frames_of, some_series
+from mqcast.data.export import categories_of, some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
@@ -70,7 +70,7 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    return Holdout(known, first, last, _actuals(known, begin), length - num_steps)
+    return Holdout(known, first, last, actuals_after(known, begin), length - num_steps)
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
@@ -82,31 +82,18 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
         return None
 
 
-def dependence_of(frame: pl.DataFrame, panel: Panel, actuals: pl.DataFrame | None = None) -> Dependence:
-    """How the steps of these forecasts go together, and series with the same text in a static column.
-
-    actuals: demand, if not all that the panel knows.
-    """
-    schema, frames = panel.schema, frames_of(panel)
-    observed = frames.rows.select(schema.id, schema.time, schema.target) if actuals is None else actuals
-    static, columns = labelled(frames.static)
-    return fit_dependence(frame, observed, static=static, groups=columns, schema=schema)
-
-
 def learnt_dependence(frame: pl.DataFrame, holdout: Holdout) -> Dependence | None:
-    """The same of forecasts of the held-out dates; None if these are too few."""
+    """How steps go together in forecasts of the held-out dates; None if these are too few."""
     try:
         return dependence_of(frame, holdout.panel, holdout.actuals)
     except TooFewRevisionsError:
         return None
 
 
-def labelled(static: pl.DataFrame | None) -> tuple[pl.DataFrame | None, list[str]]:
-    """The static columns, and those of text, in which a missing value is a text of its own."""
-    if static is None:
-        return None, []
-    columns = [name for name, kind in list(static.schema.items())[1:] if kind in (pl.String, pl.Categorical)]
-    return static.with_columns(pl.col(columns).cast(pl.String).fill_null("")), columns
+def dependence_of(frame: pl.DataFrame, panel: Panel, actuals: pl.DataFrame) -> Dependence:
+    """How the steps of these forecasts go together, and series with the same category in a static column."""
+    static, schema = categories_of(panel), panel.schema
+    return fit_dependence(frame, actuals, static=static, groups=static.columns[1:], schema=schema)
 
 
 def tell_not_calibrated(error: TooFewRevisionsError) -> None:
@@ -126,7 +113,7 @@ def _last_cutoff(panel: Panel, horizon: int, num_steps: int) -> int:
     return panel.last_observed_time(num_steps)
 
 
-def _actuals(panel: Panel, after: int) -> pl.DataFrame:
+def actuals_after(panel: Panel, after: int) -> pl.DataFrame:
     """The observed demand after a time: id, date, target."""
     series, start = np.arange(panel.num_series), panel.steps_until(after) + 1
     width = max(1, int((panel.last_step - start).max()) + 1)
