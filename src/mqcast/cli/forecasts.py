@@ -216,8 +216,10 @@ def _forecast(
     else:
         write_table(trained.forecast(data, first, last), quantiles)
     if asked is not None and dependence is not None and is_first():
-        asked.write(quantiles, dependence, data, out)
-        quantiles.unlink()
+        try:
+            asked.write(quantiles, dependence, data, out)
+        finally:
+            quantiles.unlink(missing_ok=True)
     if is_first():
         tell(as_json, {"forecasts": str(out)}, f"forecasts are in {out}")
 

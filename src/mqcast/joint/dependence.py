@@ -3,7 +3,6 @@
 A draw is stratified: among the paths of a series, each step has every rank once. Whatever the dependence, the marginals
 of the paths are therefore those of the forecast, at as many levels as there are paths.
 """
-# pyright: strict
 
 import hashlib
 import json

@@ -27,6 +27,7 @@ from mqcast.settings import nearest
 LEAST_DATES, LEAST_CUTOFFS = 8, 3
 USUAL, WORTH = 0.5, 5.0  # the correlation without evidence, and how many forecasts that guess is worth
 LARGEST_SHARE = 0.99
+MOST_PRODUCTS = 2**24  # of pairs of steps and cutoffs; for more, fewer cutoffs are looked at
 
 
 def fit_dependence(
@@ -104,7 +105,9 @@ def _correlation(scores: np.ndarray, cutoff: np.ndarray) -> np.ndarray:
     if not one.size:
         return np.eye(horizon)
     products, counts, squares = [], [], np.zeros((2, len(one)))
-    for number in range(int(cutoff.max()) + 1):
+    num_cutoffs = int(cutoff.max()) + 1
+    num_seen = min(num_cutoffs, max(LEAST_CUTOFFS, MOST_PRODUCTS // len(one)))
+    for number in np.linspace(0, num_cutoffs - 1, num_seen).astype(int):
         mine = scores[cutoff == number]
         seen, filled = (~np.isnan(mine)).astype(float), np.nan_to_num(mine)
         products.append((filled.T @ filled)[one, other])

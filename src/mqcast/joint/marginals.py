@@ -6,7 +6,6 @@ line in the level, and below a lowest quantile of 0 everything is 0. Above the h
 with the mean slope between the two levels next to it. What may be negative has straight lines in normal scores, and
 exponential tails at both ends.
 """
-# pyright: strict
 
 from collections.abc import Sequence
 from dataclasses import dataclass

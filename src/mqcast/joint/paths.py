@@ -169,7 +169,7 @@ def write_in_blocks(
             for block in _blocks(frame, id, rows_a_block):
                 table = made(block).to_arrow(compat_level=pl.CompatLevel.oldest())
                 if writer is None:
-                    writer = pq.ParquetWriter(draft, table.schema, use_dictionary=_repeated(table))
+                    writer = pq.ParquetWriter(draft, table.schema, use_dictionary=_repeated(table))  # type: ignore[arg-type]
                 writer.write_table(table)
             if writer is None:
                 raise ArtifactError(f"there is no forecast to write to {path}; forecast some series")

@@ -147,11 +147,10 @@ def evaluate_spans(
             )
         forecast = known.select(names.id, names.cutoff, names.time, pl.col(LAST).alias(names.horizon), *levels)
         demand = known.select(names.id, names.time, pl.col("_demand").alias(names.target)).unique()
-        one = {"id": names.id, "time": names.time, "target": names.target}
-        found = evaluate(forecast, demand, **one).drop(OF_SINGLE_STEPS, strict=False)
+        found = evaluate(forecast, demand, id=names.id, time=names.time, target=names.target)
         left_out = pl.lit(part.height - known.height).alias("left_out")
         keys = (pl.lit(value, pl.Int32).alias(name) for name, value in ((FIRST, first), (LAST, last)))
-        rows.append(found.select(*keys, "rows", left_out, pl.exclude("rows")))
+        rows.append(found.select(*keys, "rows", left_out, pl.exclude("rows", *OF_SINGLE_STEPS)))
     return FrameTypes.of(totals, names.id, names.time).to_native(pl.concat(rows))
 
 
