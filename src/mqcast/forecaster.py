@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import narwhals as nw
 import polars as pl
@@ -29,6 +29,10 @@ from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
 from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
+from mqcast.joint.dependence import Dependence
+from mqcast.joint.paths import Paths
+from mqcast.joint.spans import Spans
+from mqcast.joint_forecasts import Asked, dependence_for
 from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
 from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
@@ -205,7 +209,7 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     def _keep(self, options: TrainOptions) -> None:
         """Remember the arguments of this fit; later changes by `set_params` are for the next one."""
-        for name in ("backtest_", "_backtest_", "_plots_"):
+        for name in ("backtest_", "_backtest_", "_plots_", "_dependences_"):
             self.__dict__.pop(name, None)
         self._fitted_as_ = self.model, options
 
@@ -240,6 +244,7 @@ class Forecaster(Generic[IntoDataFrameT]):
 
     # -- forecasts -----------------------------------------------------------------------------------------------------
 
+    @overload
     def predict(
         self,
         frame: IntoDataFrameT | Source | None = None,
@@ -249,14 +254,52 @@ class Forecaster(Generic[IntoDataFrameT]):
         events: Source | None = None,
         ids: Ids | None = None,
         cutoff: Date | None = None,
-    ) -> IntoDataFrameT:
+        spans: Spans | None = None,
+        seed: int = 0,
+    ) -> IntoDataFrameT: ...
+
+    @overload
+    def predict(
+        self,
+        frame: IntoDataFrameT | Source | None = None,
+        future: Source | None = None,
+        *,
+        static: Source | None = None,
+        events: Source | None = None,
+        ids: Ids | None = None,
+        cutoff: Date | None = None,
+        paths: int,
+        group: str | None = None,
+        seed: int = 0,
+    ) -> Paths: ...
+
+    def predict(
+        self,
+        frame: IntoDataFrameT | Source | None = None,
+        future: Source | None = None,
+        *,
+        static: Source | None = None,
+        events: Source | None = None,
+        ids: Ids | None = None,
+        cutoff: Date | None = None,
+        paths: int | None = None,
+        spans: Spans | None = None,
+        group: str | None = None,
+        seed: int = 0,
+    ) -> IntoDataFrameT | Paths:
         """Quantiles of the next `horizon` steps: id, cutoff, date, horizon, q0.5 …
 
         frame: new history, without training again; default: the fitted data. future: rows of known columns after the
         last sale, which replace those of the history. static, events: for new items and dates, in addition to the
         fitted ones. ids: the series to forecast; default: all. cutoff: the date to forecast from; default: the last one
         with a sale; "each": for each series its own last one.
+
+        paths: so many joint forecasts of all steps, as `Paths`; with `group`, a static column, series of one group go
+        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them.
         """
+        horizon = self._fitted_as_[1].horizon if hasattr(self, "fitted_") else MOST_PERIODS
+        is_joint = any(one is not None for one in (paths, spans, group))
+        asked = Asked(horizon, paths, spans, group, seed) if is_joint else None
         panel, frame_types = self._panel(frame, future, static, events)
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
         if cutoff == "each":
@@ -266,7 +309,10 @@ class Forecaster(Generic[IntoDataFrameT]):
             found = self._forecast(wanted, at)
         if cutoff is None:
             warn_of_lag(panel, found[id].unique(maintain_order=True))
-        return frame_types.to_native(found, id)
+        if asked is None:
+            return frame_types.to_native(found, id)
+        joint = asked.of(found, self._dependence(panel, None if cutoff == "each" else cutoff), wanted)
+        return replace(joint, frame_types=frame_types) if isinstance(joint, Paths) else frame_types.to_native(joint, id)
 
     def revisions(
         self,
@@ -505,6 +551,14 @@ class Forecaster(Generic[IntoDataFrameT]):
         if future is not None:
             frames = with_future(frames, future, layout.schema)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
+
+    def _dependence(self, panel: Panel, cutoff: Date | None) -> Dependence:
+        """How steps ahead go together: as the fit learnt it, or as the fitted data show it up to the cutoff."""
+        kept = self.__dict__.setdefault("_dependences_", {})
+        data = getattr(self, "panel_", panel)
+        if (key := (str(cutoff), data.fingerprint)) not in kept:
+            kept[key] = dependence_for(self.fitted_, data, self._fitted_as_[1].horizon, cutoff)
+        return kept[key]
 
     def _forecast(self, panel: Panel, cutoff: Any) -> pl.DataFrame:
         """Forecasts of the fitted model from one cutoff."""

@@ -49,7 +49,8 @@ FIXED = (
     "scaling.safetensors",
     "run.json",
 )  # written at the start; the last one marks the folder as a run
-WEIGHTS, METRICS, CALIBRATOR = "model.safetensors", "metrics.jsonl", "calibrator.json"
+WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
+CALIBRATOR, DEPENDENCE = "calibrator.json", "dependence.json"  # learnt from a rehearsal
 ROOM = 2**16  # entries of tensors that a network makes beside its weights
 REHEARSAL = "rehearsal"  # a run of its own
 REMEDY = "restore it, or train again"
@@ -266,7 +267,7 @@ class Run:
     def final_files(self) -> dict[str, bytes]:
         """The files of a trained run, by name and content, for a copy of it."""
         listed = self.files.manifest().files
-        names = [*FIXED, WEIGHTS, *(name for name in (METRICS, CALIBRATOR) if name in listed)]
+        names = [*FIXED, WEIGHTS, *(name for name in (METRICS, CALIBRATOR, DEPENDENCE) if name in listed)]
         return {name: self.files.read_verified(name) for name in names}
 
     @cached_property
@@ -284,9 +285,13 @@ class Run:
         add_files(self.files, {CALIBRATOR: calibrator.to_json().encode()})
         self.__dict__.pop("calibrator", None)
 
+    def add_dependence(self, packed: bytes) -> None:
+        """Keep how steps ahead go together, for paths and totals."""
+        add_files(self.files, {DEPENDENCE: packed})
+
     def begin_training(self) -> None:
-        """Remove from the manifest what is going to change: the metrics, and the calibrator of other weights."""
-        if changing := [name for name in (METRICS, CALIBRATOR) if name in self.files.manifest().files]:
+        """Remove from the manifest what is going to change: the metrics, and what was learnt about other weights."""
+        if changing := [name for name in (METRICS, CALIBRATOR, DEPENDENCE) if name in self.files.manifest().files]:
             add_files(self.files, {}, drop=changing)
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:

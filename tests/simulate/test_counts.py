@@ -180,3 +180,16 @@ def test_demand_is_whole_with_some_zeros():
 def test_impossible_settings_are_refused(setting: dict):
     with pytest.raises(ConfigError, match=next(iter(setting))):
         count_world(2, 10, 2, **setting)
+
+
+def test_paths_of_the_oracle_have_its_distributions_and_totals_that_demand_is_a_draw_of():
+    world = count_world(300, 30, horizon=4, seed=3, grid=(-1.0, 3.0, 21), lift_classes=(0.0, 0.4, 0.8))
+    assert isinstance(world.oracle, CountOracle)
+    paths = world.oracle.paths(20, 400, seed=1)
+    medians = world.oracle.quantiles([0.5], 20, 20)[:, :, 0]
+    exact = world.oracle.cdf(medians, 20, 20)[..., 0]
+    assert np.abs((paths <= medians).mean(axis=2) - exact).mean() < 0.03
+    total, drawn = world.demand[:, 21:25].sum(axis=1)[:, None], paths.sum(axis=1)
+    place = ((drawn < total).mean(axis=1) + (drawn <= total).mean(axis=1)) / 2
+    assert place.mean() == pytest.approx(0.5, abs=0.05)
+    assert place.std() == pytest.approx(1 / np.sqrt(12), abs=0.03)

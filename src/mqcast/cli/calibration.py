@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mqcast.cli.app import AsJson, app, tell
+from mqcast.cli.app import AsJson, app
 from mqcast.cli.forecasts import write_table
 from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, print_json, show
+from mqcast.cli.output import tell
 from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
@@ -30,9 +30,12 @@ from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.forecast.ends import only
+from mqcast.joint.paths import Paths
+from mqcast.joint.spans import span_of
+from mqcast.joint_forecasts import Asked, dependence_for
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
-from mqcast.models.files import open_model
+from mqcast.models.files import horizon_of, open_model
 from mqcast.models.protocol import CanWrite
 from mqcast.settings.merge import tables_of
 
@@ -53,6 +56,16 @@ def forecast_command(
     id: Annotated[
         list[str] | None, typer.Option("--id", help="Forecast only this series; repeat the option for more.")
     ] = None,
+    paths: Annotated[
+        int | None, typer.Option(help="Write so many joint paths of all steps in place of quantiles.")
+    ] = None,
+    span: Annotated[
+        list[str] | None, typer.Option(help="Write quantiles of totals: first and last step, 1-4; repeatable.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A static column; paths of series of one group go together.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of paths and totals.")] = 0,
     processes: Processes = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -62,14 +75,18 @@ def forecast_command(
     After an interruption, the same command continues where it stopped.
 
     Examples: [bold]mqcast forecast runs/first panel forecasts.parquet --first 2024-01-07 --last 2024-06-30[/bold],
-    [bold]mqcast forecast runs/first panel two.parquet --cutoff each --id A12 --id A17[/bold]
+    [bold]mqcast forecast runs/first panel two.parquet --cutoff each --id A12 --id A17[/bold],
+    [bold]mqcast forecast runs/first panel totals.parquet --span 1-4 --span 1-8[/bold]
     """
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
+    asked = None
+    if paths is not None or span or group is not None:
+        asked = Asked(horizon_of(run), paths, [span_of(text) for text in span] if span else None, group, seed)
     if id or cutoff == "each":
-        _forecast_some(run, panel, out, cutoff, id, as_json)
+        _forecast_some(run, panel, out, cutoff, id, as_json, asked)
     else:
-        _forecast(run, panel, out, cutoff or first, cutoff or last, processes, device, as_json)
+        _forecast(run, panel, out, cutoff or first, cutoff or last, processes, device, as_json, asked)
 
 
 @app.command("revisions")
@@ -192,11 +209,15 @@ def page_command(
     tell(as_json, {"page": str(out), "bytes": out.stat().st_size, **facts_of_panel(data)}, f"the page is {out}")
 
 
-def _forecast_some(run: Path, panel: Path, out: Path, cutoff: str | None, ids: list[str] | None, as_json: bool) -> None:
+def _forecast_some(
+    run: Path, panel: Path, out: Path, cutoff: str | None, ids: list[str] | None, as_json: bool, asked: Asked | None
+) -> None:
     from mqcast.forecaster import Forecaster
 
     data = Panel.open(panel)
-    table = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff)
+    joint = {} if asked is None else {name: getattr(asked, name) for name in ("paths", "spans", "group", "seed")}
+    found: Any = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff, **joint)
+    table = found.to_polars() if isinstance(found, Paths) else found
     write_table(table, out)
     facts = facts_of_forecasts(table.lazy(), only(data, ids) if ids else data)
     tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
@@ -211,14 +232,23 @@ def _forecast(
     processes: int | None,
     device: str,
     as_json: bool,
+    asked: Asked | None = None,
 ) -> None:
     trained, data = open_model(run, device), Panel.open(panel)
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
+    dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
+    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
+    if isinstance(trained, CanWrite):
         with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
-            trained.write(data, out, first, last, on_progress)
+            trained.write(data, quantiles, first, last, on_progress)
     else:
-        write_table(trained.forecast(data, first, last), out)
+        write_table(trained.forecast(data, first, last), quantiles)
+    if asked is not None and dependence is not None and is_first():
+        try:
+            asked.write(quantiles, dependence, data, out)
+        finally:
+            quantiles.unlink(missing_ok=True)
     if is_first():
         facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
         tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")

@@ -39,6 +39,13 @@ def frames_of(panel: Panel) -> Frames:
     )
 
 
+def categories_of(panel: Panel) -> pl.DataFrame:
+    """The id of each series and its categories."""
+    columns = _columns(panel, "static")
+    kept = {name: columns[name] for name in panel.schema.categories("static") if name != panel.schema.id}
+    return pl.DataFrame({panel.schema.id: pl.Series(panel.ids)} | kept)
+
+
 def row_keys(panel: Panel) -> pl.DataFrame:
     """The id and the date of each row."""
     series = np.repeat(np.arange(panel.num_series), np.diff(panel.offsets))

@@ -3,7 +3,6 @@
 What a forecast says of a total is held as equally likely draws, beside the quantiles themselves where they were given.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import columns_of, ids_of, numbers_of, places, times_of
 from mqcast.evaluation.reading import names_in, read_forecasts
 from mqcast.evaluation.tables import ForecastTable, Names
+from mqcast.joint.marginals import Marginals
 from mqcast.levels import level_of
 
 SPAN = "span"  # the column that makes a frame of quantiles one of totals
@@ -60,7 +60,7 @@ class Totals:
     def quantile(self, level: np.ndarray) -> np.ndarray:
         """The smallest total that demand stays within with this chance, for a level of each row."""
         if self.quantiles is not None:
-            return inverse(*self.quantiles, level[:, None])[:, 0]
+            return Marginals.of(*self.quantiles).at(level[:, None])[:, 0]
         drawn = np.sort(self.draws, axis=1)
         place = np.ceil(level * drawn.shape[1] - 1e-9).astype(int) - 1
         return np.take_along_axis(drawn, np.clip(place, 0, drawn.shape[1] - 1)[:, None], axis=1)[:, 0]
@@ -90,23 +90,6 @@ class Totals:
 
 def _beyond(draws: np.ndarray, position: np.ndarray) -> np.ndarray:
     return np.maximum(draws - position[:, None], 0).mean(axis=1)
-
-
-def inverse(levels: Sequence[float], quantiles: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Quantiles (rows, levels) at other levels (rows, any): straight lines, from 0 at level 0, and exponential tails.
-
-    The upper tail goes on with the mean slope between the two levels next to it. Crossing quantiles are sorted and
-    negative ones are 0, as demand is.
-    """
-    known = np.maximum(np.sort(quantiles, axis=1), 0)
-    x, y = np.array([0.0, *levels]), np.concatenate([np.zeros((len(known), 1)), known], axis=1)
-    at = np.broadcast_to(at, (len(known), at.shape[1]))
-    place = np.clip(np.searchsorted(x, at, side="left"), 1, len(x) - 1)
-    low, high = (np.take_along_axis(y, place - shift, axis=1) for shift in (1, 0))
-    inner = low + (high - low) * (at - x[place - 1]) / (x[place] - x[place - 1])
-    width = (y[:, -1] - y[:, -2]) / np.log((1 - x[-2]) / (1 - x[-1]))
-    beyond = y[:, -1:] + width[:, None] * np.log((1 - x[-1]) / np.maximum(1 - at, 1e-12))
-    return np.where(at > x[-1], beyond, inner)
 
 
 def totals_of(
@@ -189,7 +172,7 @@ def _of_spans(frame: Any, policy: Policy, names: Names) -> Totals:
     if (bad := np.flatnonzero(~np.isfinite(values).all(axis=1))).size:
         raise DataError("a quantile of the total is not finite", "fill it", series=ids[item[bad[0]]])
     _refuse_doubles(ids, item, cutoff)
-    draws = inverse(levels, values, _midpoints(NUM_DRAWS)[None])
+    draws = Marginals.of(levels, values).at(_midpoints(NUM_DRAWS))
     types = FrameTypes.of(frame, names.id, names.cutoff, source)
     return Totals(ids, item, cutoff, draws, None, (tuple(levels), values), policy, types)
 
@@ -220,7 +203,7 @@ def _of_steps(table: ForecastTable, policy: Policy, correlation: float, seed: in
     scores = _scores(policy.protection, correlation, whole_number("seed", seed, 0))
     sums = np.zeros((2, len(keys), NUM_DRAWS))
     for step in range(policy.protection):
-        drawn = inverse(table.levels, grid[:, step], scores[step][None])
+        drawn = Marginals.of(table.levels, grid[:, step]).at(scores[step])
         sums[0] += drawn
         sums[1] += drawn * (step < policy.lead_time)
     return Totals(table.ids, item, cutoff, sums[0], sums[1], None, policy, table.frame_types)

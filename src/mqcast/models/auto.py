@@ -27,11 +27,12 @@ from mqcast.errors import (
 )
 from mqcast.evaluation.reading import forecast_table
 from mqcast.evaluation.tables import Names
+from mqcast.joint.dependence import Dependence
 from mqcast.levels import quantile_column
 from mqcast.models.blend import Blend, Judged, fit_blend, judged
 from mqcast.models.calibrated import calibrated
 from mqcast.models.ensemble import files_of
-from mqcast.models.holdout import Holdout, calibrator_of, hold_out
+from mqcast.models.holdout import Holdout, calibrator_of, hold_out, learnt_dependence
 from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.recipe import year_of
@@ -67,6 +68,7 @@ class FittedAuto:
     blend: Blend
     calibrator: Calibrator | None
     leaderboard: pl.DataFrame
+    dependence: Dependence | None = None
 
     def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
         frames = {name: member.forecast(panel, first, last) for name, member in self.members.items()}
@@ -74,7 +76,7 @@ class FittedAuto:
 
     def files(self) -> dict[str, bytes]:
         """The files of each member in a folder of its own, with the weights, the calibration and the leaderboard."""
-        facts = _facts(self.blend, self.calibrator) | {
+        facts = _facts(self.blend, self.calibrator, self.dependence) | {
             "leaderboard": self.leaderboard.to_dicts(),
             "folders": dict(self.folders),
         }
@@ -106,13 +108,13 @@ class Auto:
         files = ArtifactFolder(folder, REMEDY)
         facts = files.read_json(BLEND)
         try:
-            blend, calibrator = _of_facts(facts)
+            blend, calibrator, dependence = _of_facts(facts)
             leaderboard = _leaderboard(facts["leaderboard"], blend.levels)
             folders = {name: str(facts["folders"][name]) for name in blend.members}
         except (KeyError, TypeError, ValueError, ArtifactError) as error:
             raise files.damaged(BLEND, error) from None
         loaded = {name: load_member(name, self.members, folder / folders[name], options) for name in blend.members}
-        return FittedAuto(loaded, folders, blend, calibrator, leaderboard)
+        return FittedAuto(loaded, folders, blend, calibrator, leaderboard, dependence)
 
 
 @dataclass
@@ -128,12 +130,13 @@ class _Fit:
         if (facts := stages.read(BLEND)) is None:
             facts = self._facts()
             stages.write(BLEND, facts)
-        blend, calibrator = _of_facts(facts)
+        blend, calibrator, dependence = _of_facts(facts)
         stages.minutes, self.left_out = dict(facts["minutes"]), dict(facts["left_out"])
         fitted = self._each(blend.members, stages.final, "on all dates")
         blend = blend.only([name for name in blend.members if name in fitted])
         rows = self._rows(facts["losses"], blend)
-        return FittedAuto(fitted, stages.folders(blend.members), blend, calibrator, _leaderboard(rows, blend.levels))
+        leaderboard = _leaderboard(rows, blend.levels)
+        return FittedAuto(fitted, stages.folders(blend.members), blend, calibrator, leaderboard, dependence)
 
     def _each(
         self, names: Mapping[str, Any] | tuple[str, ...], work: Callable[[str, int], Found], where: str
@@ -162,7 +165,7 @@ class _Fit:
             warn(f"auto cannot judge its members, and forecasts their mean: {error.problem}", NotCalibratedWarning)
             names = [name for name in stages.members if name != BASELINE] or [BASELINE]
             blend = Blend.equal(stages.options.quantiles, names)
-            return _facts(blend, None) | {"losses": {}, "minutes": {}, "left_out": {}}
+            return _facts(blend, None, None) | {"losses": {}, "minutes": {}, "left_out": {}}
         return self._weighed(holdout)
 
     def _weighed(self, holdout: Holdout) -> dict[str, Any]:
@@ -188,10 +191,11 @@ class _Fit:
         blend = fit_blend(found.only(self._good_enough(losses)))
         blended = blend.apply(frames)
         calibrator = calibrator_of(blended, holdout, options)
-        both = {YARDSTICK: tables[YARDSTICK], PUBLISHED: forecast_table(calibrated(blended, calibrator), names)}
+        published = calibrated(blended, calibrator)
+        both = {YARDSTICK: tables[YARDSTICK], PUBLISHED: forecast_table(published, names)}
         losses |= _relative(judged(both, holdout.actuals, options.quantiles, schema=schema))
         facts = {"losses": losses, "minutes": stages.minutes, "left_out": self.left_out}
-        return _facts(blend, calibrator) | facts
+        return _facts(blend, calibrator, learnt_dependence(published, holdout)) | facts
 
     def _good_enough(self, losses: Mapping[str, list[float]]) -> list[str]:
         """The members that are not far behind seasonal naive or the best of them."""
@@ -240,15 +244,17 @@ def _mean(losses: list[float]) -> float:
     return sum(losses) / len(losses)
 
 
-def _facts(blend: Blend, calibrator: Calibrator | None) -> dict[str, Any]:
-    given = None if calibrator is None else json.loads(calibrator.to_json())
-    return {"blend": json.loads(blend.to_json()), "calibrator": given}
+def _facts(blend: Blend, calibrator: Calibrator | None, dependence: Dependence | None) -> dict[str, Any]:
+    learnt = {"calibrator": calibrator, "dependence": dependence}
+    given = {name: None if one is None else json.loads(one.to_json()) for name, one in learnt.items()}
+    return {"blend": json.loads(blend.to_json())} | given
 
 
-def _of_facts(facts: Mapping[str, Any]) -> tuple[Blend, Calibrator | None]:
-    given = facts["calibrator"]
+def _of_facts(facts: Mapping[str, Any]) -> tuple[Blend, Calibrator | None, Dependence | None]:
+    given, learnt = facts["calibrator"], facts.get("dependence")  # which older files do not have
     calibrator = None if given is None else Calibrator.from_json(json.dumps(given))
-    return Blend.from_json(json.dumps(facts["blend"])), calibrator
+    dependence = None if learnt is None else Dependence.from_json(json.dumps(learnt))
+    return Blend.from_json(json.dumps(facts["blend"])), calibrator, dependence
 
 
 def _leaderboard(rows: Any, levels: tuple[float, ...]) -> pl.DataFrame:

@@ -12,9 +12,11 @@ from mqcast.artifact import ArtifactFolder
 from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
 from mqcast.errors import TooFewRevisionsError
+from mqcast.joint.dependence import FILE as DEPENDENCE
+from mqcast.joint.dependence import Dependence
 from mqcast.levels import quantile_column
 from mqcast.models.ensemble import files_of, folder_of
-from mqcast.models.holdout import calibrator_of, hold_out, tell_not_calibrated
+from mqcast.models.holdout import calibrator_of, hold_out, learnt_dependence, tell_not_calibrated
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.stages import (
     REMEDY,
@@ -42,13 +44,15 @@ def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFra
 class FittedCalibrated:
     member: FittedModel
     calibrator: Calibrator | None
+    dependence: Dependence | None = None
 
     def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
         return calibrated(self.member.forecast(panel, first, last), self.calibrator)
 
     def files(self) -> dict[str, bytes]:
-        """The files of the model in a folder of its own, and the calibrator, if there is one."""
-        own = {} if self.calibrator is None else {FILE: self.calibrator.to_json().encode()}
+        """The files of the model in a folder of its own, and what was learnt on the held-out dates."""
+        learnt = {FILE: self.calibrator, DEPENDENCE: self.dependence}
+        own = {name: one.to_json().encode() for name, one in learnt.items() if one is not None}
         return files_of(self.member, FOLDER) | own
 
 
@@ -68,21 +72,23 @@ class CalibratedModel:
             own = with_own_arguments(replace(options, folder=folder, listeners=listeners))
             stages = Stages(self.members, panel, own, folder)
             stages.begin()
-            calibrator = self._calibrator(stages)
-            fitted = FittedCalibrated(stages.final(self.name, 1), calibrator)
+            learnt = self._learnt(stages)
+            fitted = FittedCalibrated(stages.final(self.name, 1), *learnt)
         if options.folder is None:
             process.keep_as_long_as(fitted, folder.parent)
         return fitted
 
-    def _calibrator(self, stages: Stages) -> Calibrator | None:
+    def _learnt(self, stages: Stages) -> tuple[Calibrator | None, Dependence | None]:
         try:
             holdout = hold_out(stages.panel, stages.options)
         except TooFewRevisionsError as error:
             tell_not_calibrated(error)
-            return None
-        return calibrator_of(stages.revisions(self.name, holdout, 1), holdout, stages.options)
+            return None, None
+        revisions = stages.revisions(self.name, holdout, 1)
+        return calibrator_of(revisions, holdout, stages.options), learnt_dependence(revisions, holdout)
 
     def load(self, folder: Path, options: TrainOptions) -> FittedCalibrated:
         files = ArtifactFolder(folder, REMEDY)
         calibrator = Calibrator.from_json(files.read(FILE)) if (folder / FILE).exists() else None
-        return FittedCalibrated(load_member(self.name, self.members, folder / FOLDER, options), calibrator)
+        dependence = Dependence.from_json(files.read(DEPENDENCE)) if (folder / DEPENDENCE).exists() else None
+        return FittedCalibrated(load_member(self.name, self.members, folder / FOLDER, options), calibrator, dependence)

@@ -54,6 +54,15 @@ def open_model(folder: str | Path, device: str = "auto") -> FittedModel:
     return model.load(folder, options)
 
 
+def horizon_of(folder: Path) -> int:
+    """The steps ahead that the model of a folder forecasts."""
+    if is_model(folder):
+        return read_options(folder)[1].horizon
+    fitted = open_model(folder)
+    assert isinstance(fitted, FittedNetwork)
+    return fitted.config.window.horizon
+
+
 def read_options(folder: Path, device: str = "auto") -> tuple[str, TrainOptions]:
     """The name of the model that a folder holds, and what was asked of it; every file is verified."""
     files = ArtifactFolder(folder, "fit the model again")

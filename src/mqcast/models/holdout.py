@@ -12,11 +12,13 @@ import polars as pl
 import pyarrow as pa
 
 from mqcast.calibration import Calibrator, calibrate
-from mqcast.data.export import some_series
+from mqcast.data.export import categories_of, some_series
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.joint.dependence import Dependence
+from mqcast.joint.learning import fit_dependence
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -68,7 +70,7 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    return Holdout(known, first, last, _actuals(known, begin), length - num_steps)
+    return Holdout(known, first, last, actuals_after(known, begin), length - num_steps)
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
@@ -78,6 +80,20 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
     except TooFewRevisionsError as error:
         tell_not_calibrated(error)
         return None
+
+
+def learnt_dependence(frame: pl.DataFrame, holdout: Holdout) -> Dependence | None:
+    """How steps go together in forecasts of the held-out dates; None if these are too few."""
+    try:
+        return dependence_of(frame, holdout.panel, holdout.actuals)
+    except TooFewRevisionsError:
+        return None
+
+
+def dependence_of(frame: pl.DataFrame, panel: Panel, actuals: pl.DataFrame) -> Dependence:
+    """How the steps of these forecasts go together, and series with the same category in a static column."""
+    static, schema = categories_of(panel), panel.schema
+    return fit_dependence(frame, actuals, static=static, groups=static.columns[1:], schema=schema)
 
 
 def tell_not_calibrated(error: TooFewRevisionsError) -> None:
@@ -97,7 +113,7 @@ def _last_cutoff(panel: Panel, horizon: int, num_steps: int) -> int:
     return panel.last_observed_time(num_steps)
 
 
-def _actuals(panel: Panel, after: int) -> pl.DataFrame:
+def actuals_after(panel: Panel, after: int) -> pl.DataFrame:
     """The observed demand after a time: id, date, target."""
     series, start = np.arange(panel.num_series), panel.steps_until(after) + 1
     width = max(1, int((panel.last_step - start).max()) + 1)

@@ -14,8 +14,9 @@ from mqcast import process
 from mqcast.data.panel import Panel
 from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
+from mqcast.joint.dependence import FILE, Dependence
 from mqcast.launch import is_first
-from mqcast.models.holdout import calibrator_of, hold_out
+from mqcast.models.holdout import calibrator_of, hold_out, learnt_dependence
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
@@ -75,6 +76,12 @@ class FittedNetwork:
 
     def files(self) -> dict[str, bytes]:
         return self.run.final_files()
+
+    @property
+    def dependence(self) -> Dependence | None:
+        files = self.run.files
+        known = FILE in files.manifest().files
+        return Dependence.from_json(files.read_verified(FILE)) if known else None
 
 
 class NetworkModel:
@@ -152,11 +159,14 @@ def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "
     holdout = hold_out(panel, replace(options, until=config.split.train_until))
     rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
     rehearsed = FittedNetwork(rehearsal, options.device)
-    calibrator = calibrator_of(holdout.revisions(rehearsed), holdout, options)
+    revisions = holdout.revisions(rehearsed)
+    calibrator, dependence = calibrator_of(revisions, holdout, options), learnt_dependence(revisions, holdout)
     may_have_fewer = merged.origins.get("model.members", Origin.BUILT_IN) <= Origin.FITS_THE_DATA
     run = _train(panel, after_rehearsal(config, holdout, rehearsal, may_have_fewer), folder, options)
     if calibrator is not None and is_first():
         run.add_calibrator(calibrator)
+    if dependence is not None and is_first():
+        run.add_dependence(dependence.to_json().encode())
     return run
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import polars as pl
 
 from mqcast.data.panel import Panel
+from mqcast.joint.dependence import Dependence
 from mqcast.settings.merge import Layer, Merged, preset_layers
 
 Progress = Callable[[int, int], None]
@@ -113,6 +114,14 @@ class HasLeaderboard(FittedModel, Protocol):
     @property
     def leaderboard(self) -> pl.DataFrame:
         """Its members, with how good each was on dates that it had not seen, and its weight."""
+        ...
+
+
+@runtime_checkable
+class HasDependence(FittedModel, Protocol):
+    @property
+    def dependence(self) -> Dependence | None:
+        """How steps ahead go together, learnt from dates that it had not seen; None if there were too few."""
         ...
 
 

@@ -141,6 +141,33 @@ class CountOracle:
             out[mixture.place] = np.einsum("tne,tne->tn", mixture.weights, table[which])
         return out
 
+    def paths(self, time: int, num_paths: int, seed: int = 0) -> np.ndarray:
+        """(items, horizon, paths): draws of demand in the weeks after a creation time, given what is known then."""
+        check_creation_times(time, time, self.num_weeks)
+        require(self.settings.item_lifts, "paths of lifts that are drawn every week", "leave item_lifts True")
+        settings, rng = self.settings, np.random.default_rng(seed)
+        out = np.empty((len(self.demand), self.horizon, num_paths))
+        for g in range(len(self.log_multiplier)):
+            rows = np.flatnonzero(self.category == g)
+            if not len(rows):
+                continue
+            _, _, states = next(self._forecasts(g, rows, time, time))
+            reached = np.cumsum(states[0].reshape(len(rows), -1), axis=1)
+            chances = rng.random((len(rows), num_paths)) * reached[:, -1:]
+            place = np.stack([np.searchsorted(one, chance) for one, chance in zip(reached, chances, strict=True)])
+            lift, point = np.divmod(place, settings.grid[2])
+            for step in range(self.horizon):
+                week = time + 1 + step
+                if step:
+                    chance = rng.random(point.shape)
+                    moved = (chance > 1 - settings.step_probability).astype(int) - (chance < settings.step_probability)
+                    point = np.clip(point + moved, 0, settings.grid[2] - 1)
+                shift = settings.shifts[self.promotion_set[rows, week][:, None], lift]
+                mean = np.exp(self.log_multiplier[g, week] + settings.levels[point + shift])
+                r = settings.dispersion
+                out[rows, step] = rng.negative_binomial(r, r / (r + mean))
+        return out
+
     def _mixtures(self, first: int, last: int) -> Iterator[Mixture]:
         """Every forecast created in first..last, by category, then week, in chunks of items to limit memory."""
         bytes_an_item = 8 * self.horizon * self.lift_prior.shape[1] * self.level_prior.shape[1]
