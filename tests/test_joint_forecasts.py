@@ -155,6 +155,11 @@ def test_the_command_writes_the_paths_and_totals_that_predict_returns(place):
     assert pl.read_parquet(folder / "out.parquet").equals(exact)
     run(*asked, "--span", "1-4", "--span", "2-3")
     assert pl.read_parquet(folder / "out.parquet").equals(loaded.predict(spans=[(1, 4), (2, 3)]))
+    item = loaded.panel_.ids[0].as_py()
+    run(*asked, "--span", "1-4", "--id", item, "--cutoff", "each")
+    totals = loaded.predict(spans=[(1, 4)], ids=item, cutoff="each")
+    assert totals["unique_id"].to_list() == [item]
+    assert pl.read_parquet(folder / "out.parquet").equals(totals)
     assert sorted(path.name for path in folder.iterdir()) == ["out.parquet", "panel", "run"]
 
 

@@ -173,7 +173,7 @@ def _roles(
         elif not is_numeric(kind) and not is_text(kind):
             left_out[name] = words_for(kind)
             continue
-        elif pl.Series(source.column(name)).n_unique() == 1:
+        elif not pa.types.is_boolean(kind) and pl.Series(source.column(name)).n_unique() == 1:
             left_out[name] = "one value everywhere"
             continue
         else:
@@ -189,7 +189,7 @@ def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, 
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
     if column.null_count():
         return "past", "it has missing values"
-    if varied["x"].max() == 1:
+    if varied["x"].max() == 1 and column.n_unique() > 1:
         return "static", "one value a series"
     if reaches_ahead:
         return "known", "it has values after the last sale"

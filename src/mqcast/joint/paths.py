@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 from narwhals.typing import IntoDataFrame
 
 from mqcast.arguments import whole_number
@@ -163,6 +162,8 @@ def write_in_blocks(
 
     frame: forecasts, or a Parquet file of them, whose rows stand together by series.
     """
+    import pyarrow.parquet as pq  # slow to import
+
     with claimed(path, "forecasting to", make_parents=True) as draft:
         writer = None
         try:
@@ -204,6 +205,8 @@ def _parts(frame: pl.DataFrame | Path, rows_a_part: int) -> Iterator[pl.DataFram
     if isinstance(frame, pl.DataFrame):
         yield from frame.iter_slices(rows_a_part)
         return
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(frame) as file:
         for batch in file.iter_batches(rows_a_part):
             part = pl.from_arrow(batch)
