@@ -19,7 +19,7 @@ from mqcast.report.write import write_sources
 from mqcast.simulate import World, lognormal_world
 
 NUM_WEEKS, HORIZON, LEVELS = 156, 13, (0.5, 0.9)
-MINUTES = 2.75  # of training for each network, unless a number of steps is said
+MINUTES = 3.5  # of training for each network, unless a number of steps is said
 NETWORKS = {"MQTransformer": "mqt", "MQ-CNN": "mqcnn"}
 ORACLE, NAIVE, PROMOTED = "best possible", "same week last year", "Promotions: all"
 FIRST_TEST, LAST_TEST = NUM_WEEKS - 3 * HORIZON, NUM_WEEKS - 1
