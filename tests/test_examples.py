@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOT_ON_A_PAGE = {"ActualsTable", "ForecastTable", "Names"}  # what functions pass to each other
-MODULES = ("mqcast", "mqcast.calibration", "mqcast.checks", "mqcast.models", "mqcast.simulate")
+MODULES = ("mqcast", "mqcast.calibration", "mqcast.checks", "mqcast.joint", "mqcast.models", "mqcast.simulate")
 
 
 def public(module: str) -> dict[str, object]:

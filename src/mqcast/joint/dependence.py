@@ -28,6 +28,10 @@ class Dependence:
     """The correlation of the normal scores of any two steps ahead, and of the same step of two series of a group.
 
     groups  by static column: the correlation between series that share its value
+
+    >>> from mqcast.joint import Dependence
+    >>> Dependence.constant(horizon=2, correlation=0.5).correlation.tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
     """
 
     correlation: np.ndarray  # (horizon, horizon)
@@ -42,6 +46,10 @@ class Dependence:
         matrix = np.full((horizon, horizon), float(correlation))
         np.fill_diagonal(matrix, 1.0)
         return cls(matrix, not_negative, 0, 0)
+
+    def __repr__(self) -> str:
+        learnt = f"{self.num_forecasts} forecasts of {self.num_cutoffs} cutoffs"
+        return f"Dependence({self.horizon} steps, learnt from {learnt})"
 
     @property
     def horizon(self) -> int:

@@ -47,6 +47,13 @@ def fit_dependence(
 
     groups: columns of `static`, a frame of one row a series; how far series with the same value go together is learnt
     as well. Raises `TooFewRevisionsError` if there are fewer than 8 target dates or 3 cutoffs.
+
+    >>> from mqcast.joint import fit_dependence
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> past = world.oracle_forecasts((0.1, 0.5, 0.9), first=30, last=55)
+    >>> fit_dependence(past, world.actuals)
+    Dependence(4 steps, learnt from 520 forecasts of 26 cutoffs)
     """
     names = names_in(forecasts, schema, id=id, time=time, target=target)
     rows = forecast_table(forecasts, names)

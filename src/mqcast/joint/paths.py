@@ -37,6 +37,13 @@ class Paths:
     """Draws of demand: `values[series, horizon, path]`, NaN where a step has no forecast.
 
     A series that is forecast from several cutoffs is there once for each.
+
+    >>> from mqcast.joint import Dependence, paths_of
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=3, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=56, last=56)
+    >>> paths_of(forecasts, Dependence.constant(4, 0.5), num=50).values.sum(axis=1).shape
+    (3, 50)
     """
 
     ids: list[str]
@@ -138,7 +145,15 @@ def paths_of(
     time: str | None = None,
     schema: Schema | None = None,
 ) -> Paths:
-    """Paths of any forecaster's frame, of one cutoff or several."""
+    """Paths of any forecaster's frame, of one cutoff or several.
+
+    >>> from mqcast.joint import Dependence, paths_of
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=3, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=56, last=56)
+    >>> paths_of(forecasts, Dependence.constant(4, 0.5), num=50)
+    Paths(3 series, 4 steps, 50 paths)
+    """
     whole_number("paths", num, 1)
     whole_number("seed", seed, 0)
     table = forecast_table(forecasts, names_in(forecasts, schema, id=id, time=time))

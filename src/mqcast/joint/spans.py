@@ -75,6 +75,14 @@ def span_quantiles(
     """Quantiles of the total over each span, at the levels of the forecasts or at others.
 
     A span of one step has the quantiles of that step. Series of which a step of a span has no forecast are left out.
+
+    >>> from mqcast.joint import Dependence, span_quantiles
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=3, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=56, last=56)
+    >>> totals = span_quantiles(forecasts, [(1, 4), (3, 4)], Dependence.constant(4, 0.5))
+    >>> totals.select("first", "last", "span").unique(maintain_order=True).rows()
+    [(1, 4, 4), (3, 4, None)]
     """
     table = forecast_table(forecasts, names_in(forecasts, schema, id=id, time=time))
     levels = table.levels if quantiles is None else levels_of("quantiles", quantiles)
@@ -129,6 +137,14 @@ def evaluate_spans(
     """The metrics of `evaluate` for each span of a frame of totals, with the number of totals that were left out.
 
     A total is left out where demand of one of its steps was not observed.
+
+    >>> from mqcast.joint import Dependence, evaluate_spans, span_quantiles
+    >>> from mqcast.simulate import lognormal_world
+    >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=30, last=50)
+    >>> totals = span_quantiles(forecasts, [(1, 4)], Dependence.constant(4, 0.5))
+    >>> evaluate_spans(totals, world.actuals).select("first", "last", "left_out").row(0)
+    (1, 4, 0)
     """
     names = Names.of(schema, id=id, time=time, target=target)
     frame = read_table(totals, "the totals")
