@@ -67,7 +67,7 @@ class Forecaster(Generic[IntoDataFrameT]):
     >>> from mqcast import Forecaster
     >>> from mqcast.simulate import lognormal_world
     >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
-    >>> forecaster = Forecaster("seasonal-naive", horizon=4, schema=world.schema)
+    >>> forecaster = Forecaster(horizon=4, schema=world.schema, max_steps=5, members=1, verbose=False)
     >>> forecaster = forecaster.fit(world.frame, static=world.static, events=world.events)
     >>> forecaster.predict().columns
     ['unique_id', 'cutoff', 'ds', 'horizon', 'q0.5', 'q0.9']

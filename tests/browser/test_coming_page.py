@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from browsing import go_to, wait_until
 from playwright.sync_api import Browser, Page, sync_playwright
 from report_samples import world
 
@@ -49,7 +50,7 @@ def opened(browser: Browser, path: Path, **options) -> tuple[Page, list[str], li
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
+    go_to(page, path.as_uri())
     page.wait_for_selector("#fan .main-svg")
     return page, complaints, asked
 
@@ -69,7 +70,7 @@ def listed(page: Page) -> list[str]:
 def test_it_loads_in_silence_and_asks_for_nothing(browser, path):
     page, complaints, asked = opened(browser, path)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.main-svg'))")
+    wait_until(page, "[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.main-svg'))")
     assert complaints == []
     assert [url for url in asked if not url.startswith("blob:")] == [path.as_uri()]
     page.close()
@@ -77,7 +78,7 @@ def test_it_loads_in_silence_and_asks_for_nothing(browser, path):
 
 def test_a_search_finds_any_item_and_shows_its_numbers(page, forecaster):
     page.fill("#search", "000007")
-    page.wait_for_function("document.getElementById('item-name').textContent === 'item_000007'")
+    wait_until(page, "document.getElementById('item-name').textContent === 'item_000007'")
     assert listed(page) == ["item_000007"]
     assert "1 of 12" in page.inner_text("#found")
     rows = forecaster.predict(ids="item_000007").sort("ds")
@@ -103,12 +104,12 @@ def test_prices_have_a_panel_and_the_axis_of_sales_can_be_logarithmic(page):
     assert page.evaluate(f"{figure}.data.find((one) => one.name.includes('price')).yaxis") == "y2"
     assert page.evaluate(f"{figure}.layout.yaxis2.domain[1] < {figure}.layout.yaxis.domain[0]")
     page.check("#logarithmic")
-    page.wait_for_function(f"{figure}.layout.yaxis.type === 'log'")
+    wait_until(page, f"{figure}.layout.yaxis.type === 'log'")
     lowest = f"Math.min(...{figure}.data.filter((one) => !one.yaxis).flatMap((one) => one.y))"
     assert page.evaluate(f"{lowest} >= 0.999 * 10 ** {figure}.layout.yaxis.range[0]")
     page.uncheck("#logarithmic")
     page.check("#fitted")
-    page.wait_for_function(f"{figure}.layout.yaxis.type !== 'log'")
+    wait_until(page, f"{figure}.layout.yaxis.type !== 'log'")
     told = f"Math.max(...{figure}.data.filter((one) => /^P\\d+$/.test(one.name)).flatMap((one) => one.y))"
     assert page.evaluate(f"Math.abs({figure}.layout.yaxis.range[1] / (1.08 * {told}) - 1) < 0.5")
 
@@ -143,13 +144,13 @@ def test_an_item_to_look_at_first_leads_to_its_chart(page):
     button = page.locator("#first .pick").nth(1)
     name = button.inner_text()
     button.click()
-    page.wait_for_function("(name) => document.getElementById('item-name').textContent === name", arg=name)
+    wait_until(page, "(name) => document.getElementById('item-name').textContent === name", arg=name)
     assert name in page.get_attribute("#fan", "aria-label")
 
 
 def test_hostile_names_are_shown_as_text(page):
     page.fill("#search", "alert(2)")
-    page.wait_for_function("(name) => document.getElementById('item-name').textContent === name", arg=HOSTILE[1])
+    wait_until(page, "(name) => document.getElementById('item-name').textContent === name", arg=HOSTILE[1])
     assert listed(page) == [HOSTILE[1]]
     assert page.locator("img").count() == 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import polars as pl
 import pytest
+from browsing import go_to, wait_until
 from playwright.sync_api import Browser, Page, sync_playwright
 from report_samples import forecasts, panel, trained, world
 
@@ -52,7 +53,7 @@ def opened(browser: Browser, report: Path, **options) -> tuple[Page, list[str], 
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(report.as_uri())
+    go_to(page, report.as_uri())
     return page, complaints, asked
 
 
@@ -67,7 +68,7 @@ def page(browser, plain_report) -> Iterator[Page]:
 
 def shown(page: Page, name: str) -> bool:
     """Whether the item is shown, when its numbers are read."""
-    page.wait_for_function("(name) => document.getElementById('item-name').textContent === name", arg=name)
+    wait_until(page, "(name) => document.getElementById('item-name').textContent === name", arg=name)
     return name in (page.get_attribute("#fan", "aria-label") or "")
 
 
@@ -78,7 +79,7 @@ def cells(page: Page, column: int, table: str = "#slices table") -> list[str]:
 def test_it_loads_draws_everything_and_asks_for_nothing(browser, plain_report):
     page, complaints, asked = opened(browser, plain_report)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.main-svg'))")
+    wait_until(page, "[...document.querySelectorAll('.plot')].every((plot) => plot.querySelector('.main-svg'))")
     assert complaints == []
     assert asked == [plain_report.as_uri()]
     page.close()
@@ -210,7 +211,7 @@ def test_dark_is_dark_and_the_button_changes_it(browser, plain_report):
     in_dark = page.evaluate(ink)
     page.click("#theme")
     assert page.evaluate(light) > 200
-    page.wait_for_function(f"{ink} !== {in_dark!r}")
+    wait_until(page, f"{ink} !== {in_dark!r}")
     assert complaints == []
     page.close()
 
@@ -230,10 +231,10 @@ def test_on_paper_every_figure_is_as_wide_as_the_page_at_most(browser, plain_rep
     page.wait_for_selector(".plot .main-svg")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.getBoundingClientRect().right)"
-    page.wait_for_function(f"{widths}.length && Math.max(...{widths}) <= 670 + (innerWidth - 670) / 2")
+    wait_until(page, f"{widths}.length && Math.max(...{widths}) <= 670 + (innerWidth - 670) / 2")
     assert len(page.pdf(format="A4")) > 10_000
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.wait_for_function(f"Math.max(...{widths}) > 1000")
+    wait_until(page, f"Math.max(...{widths}) > 1000")
     assert complaints == []
     page.close()
 
@@ -292,7 +293,7 @@ def test_the_worst_forecast_is_shown_at_a_click_on_an_axis_that_is_plausible(abs
     absurd.locator("#implausible .pick").first.click()
     absurd.wait_for_selector("#fan .main-svg")
     made_at = cells(absurd, 3, "#implausible .scroll:nth-of-type(1) table")[0]
-    absurd.wait_for_function("(text) => document.getElementById('cutoff-date').textContent === text", arg=made_at)
+    wait_until(absurd, "(text) => document.getElementById('cutoff-date').textContent === text", arg=made_at)
     assert absurd.locator("#cutoff-date").inner_text() == made_at
     assert absurd.locator("#model").evaluate("one => one.selectedOptions[0].text") == "broken"
     sold = absurd.evaluate("Math.max(...document.getElementById('fan').data.find((one) => one.name === 'actual').y)")
