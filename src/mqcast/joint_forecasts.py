@@ -100,7 +100,6 @@ def dependence_for(fitted: FittedModel, panel: Panel, horizon: int, until: Any =
             actuals = actuals_after(known, as_time(start, known.axis))
             return dependence_of(fitted.forecast(known, start, end), known, actuals)
     except MqcastError as error:
-        problem = error.problem if isinstance(error, TooFewRevisionsError) else str(error)
-        raise ConfigError(
-            f"no dependence of steps can be learnt from the last forecasts: {problem}; give more history"
-        ) from None
+        is_too_little = isinstance(error, TooFewRevisionsError)
+        why = f"{error.problem}; give more history" if is_too_little else str(error)
+        raise ConfigError(f"no dependence of steps can be learnt from the last forecasts: {why}") from None

@@ -39,7 +39,7 @@ def warn_of_lag(panel: Panel, forecast: Iterable[str]) -> None:
         first = f"{quoted(panel.ids[int(behind[0])].as_py())} at {show_time(int(ends[behind[0]]))}"
         warn(
             f"{behind.size} of {series.size} series were last observed before {latest}, the cutoff of all (series "
-            f"{first} …); predict(cutoff='each') forecasts each from its own end",
+            f"{first} …); cutoff='each' forecasts each from its own end",
             LaggingSeriesWarning,
         )
 
