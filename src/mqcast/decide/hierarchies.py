@@ -97,15 +97,12 @@ def totals(
     Paths may come in parts, each of some items, all with the same cutoff, dates and number of paths; only one part is
     in memory at a time. Totals depend on each other, and spread, as the paths of items do.
 
-    >>> from dataclasses import make_dataclass
-    >>> import numpy as np
     >>> from mqcast import Hierarchy, totals
+    >>> from mqcast.joint import Dependence, paths_of
     >>> from mqcast.simulate import lognormal_world
     >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
-    >>> Paths = make_dataclass("Paths", ["ids", "cutoffs", "dates", "values"])
-    >>> week = np.datetime64("2020-02-23")
-    >>> dates = np.tile(week + 7 * np.arange(1, 5), (20, 1))
-    >>> paths = Paths(world.static["unique_id"].to_list(), np.full(20, week), dates, world.oracle.paths(59, 50))
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=59, last=59)
+    >>> paths = paths_of(forecasts, Dependence.constant(4, 0.5), num=50)  # or forecaster.predict(paths=50)
     >>> hierarchy = Hierarchy.of(world.static, by=["price_band"])
     >>> totals(paths, hierarchy, quantiles=(0.5, 0.9)).columns
     ['unique_id', 'cutoff', 'ds', 'horizon', 'q0.5', 'q0.9']
@@ -172,15 +169,12 @@ def reconcile(paths: SomePaths, forecasts: Any, hierarchy: Hierarchy, weights: W
     Each item's paths are multiplied by the reconciled mean over their own (a mean below 0 is taken as 0), so that
     demand stays above 0, and totals of the result add up in every path.
 
-    >>> from dataclasses import make_dataclass
-    >>> import numpy as np
     >>> from mqcast import Hierarchy, reconcile, totals
+    >>> from mqcast.joint import Dependence, paths_of
     >>> from mqcast.simulate import lognormal_world
     >>> world = lognormal_world(num_items=20, num_weeks=60, horizon=4)
-    >>> Paths = make_dataclass("Paths", ["ids", "cutoffs", "dates", "values"])
-    >>> week = np.datetime64("2020-02-23")
-    >>> dates = np.tile(week + 7 * np.arange(1, 5), (20, 1))
-    >>> paths = Paths(world.static["unique_id"].to_list(), np.full(20, week), dates, world.oracle.paths(59, 50))
+    >>> forecasts = world.oracle_forecasts((0.1, 0.5, 0.9), first=59, last=59)
+    >>> paths = paths_of(forecasts, Dependence.constant(4, 0.5), num=50)  # or forecaster.predict(paths=50)
     >>> hierarchy = Hierarchy.of(world.static, by=["price_band"])
     >>> higher = totals(paths, hierarchy).values * 1.1  # say, forecasts of the totals that are made apart
     >>> moved = reconcile(paths, higher.mean(axis=2), hierarchy, weights="structure")
