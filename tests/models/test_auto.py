@@ -23,6 +23,7 @@ from mqcast.errors import (
 from mqcast.models import auto
 from mqcast.models.blend import fit_blend
 from mqcast.models.holdout import hold_out
+from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.registry import AUTO_MEMBERS
 from mqcast.models.stages import Stages, with_own_arguments
@@ -397,6 +398,45 @@ def test_networks_go_on_after_an_interruption(tmp_path: Path, monkeypatch):
     done = model.fit(panel, TrainOptions(**vars(options) | {"resume": True, "verbose": False}))
     assert_frame_equal(done.forecast(panel), whole.predict(), check_exact=True)
     assert done.leaderboard.height == 3
+
+
+REHEARSED = SMALL | {"train": {"num_threads": 1, "refit": True, "max_steps": 20}, "model": SMALL["model"] | {"members": 1}}
+
+
+@pytest.mark.parametrize("after", [10, 30])
+def test_the_rehearsal_of_a_network_judges_it_and_begins_its_fit(after: int, tmp_path: Path):
+    """Interrupted in the rehearsal or after it: nothing is trained twice, and the result is that of one go."""
+    arguments = {"config": REHEARSED, "folder": tmp_path / "whole"}
+    whole = fitted("auto(mqcnn, recent)", **arguments)
+    assert (tmp_path / "whole" / "member-1" / "rehearsal").is_dir()
+    assert not (tmp_path / "whole" / "progress" / "validation-1").exists()
+    trained = []
+
+    def listener(record):
+        trained.extend([record.step] if type(record).__name__ == "Step" else [])
+        if len(trained) == after:
+            raise Interrupted("SIGINT: training has stopped", 2)
+
+    folder, panel, model = tmp_path / "run", Panel.from_frame(rows()), models.get("auto(mqcnn, recent)")
+    options = TrainOptions(horizon=HORIZON, quantiles=LEVELS, layers=user_layers(REHEARSED), folder=folder)
+    with pytest.raises(Interrupted):
+        model.fit(panel, TrainOptions(**vars(options) | {"listeners": (listener,)}))
+    done = model.fit(panel, TrainOptions(**vars(options) | {"resume": True, "verbose": False}))
+    assert_frame_equal(done.forecast(panel), whole.predict(), check_exact=True)
+
+
+def test_networks_share_the_time_that_others_do_not_need(monkeypatch):
+    seen = []
+
+    def rehearse(self, panel, options):
+        seen.append((self.name, options.max_minutes))
+        return None
+
+    monkeypatch.setattr(NetworkModel, "rehearse", rehearse)
+    monkeypatch.setattr(Recent, "fit", lambda self, panel, options: vars(self).update(options=options) or self)
+    fitted("auto(mqcnn, mqrnn, recent)", config=SMALL, max_steps=2, max_minutes=10.0)
+    assert [name for name, _ in seen] == ["mqcnn", "mqrnn"]
+    assert [minutes for _, minutes in seen] == pytest.approx([5.0, 5.0], rel=0.02)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path):

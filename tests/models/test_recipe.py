@@ -37,3 +37,18 @@ def test_a_history_that_is_too_short_for_a_rehearsal_is_trained_on_for_few_steps
 def test_the_spread_is_remembered_longer_than_the_level():
     scaling = settings(num_weeks=60).scaling
     assert scaling.spread_half_life == 6 * scaling.half_life
+
+
+def test_training_is_shorter_and_of_fewer_networks_where_a_step_is_more_work(monkeypatch: pytest.MonkeyPatch):
+    usual = settings(num_weeks=60)
+    steps, members = usual.train.max_steps, usual.model.members
+    assert (steps, members) == (recipe.LEAST_STEPS, 5)
+    work = (members + 1) * usual.model.hidden_dim * (
+        usual.window.batch_size * usual.window.num_fcts * HORIZON + recipe.WORK_BESIDES
+    )
+    monkeypatch.setattr(recipe, "MOST_WORK", steps * work / 2 + 1)
+    dear = settings(num_weeks=60)
+    assert (dear.train.max_steps, dear.model.members) == (steps, 2)
+    monkeypatch.setattr(recipe, "MOST_WORK", steps * work / 20)
+    dearer = settings(num_weeks=60)
+    assert (dearer.train.max_steps, dearer.model.members) == (steps // 2, 1)

@@ -30,9 +30,8 @@ from mqcast.evaluation.tables import Names
 from mqcast.joint.dependence import Dependence
 from mqcast.levels import quantile_column
 from mqcast.models.blend import Blend, Judged, fit_blend, judged
-from mqcast.models.calibrated import calibrated
 from mqcast.models.ensemble import files_of
-from mqcast.models.holdout import Holdout, calibrator_of, hold_out, learnt_dependence
+from mqcast.models.holdout import Holdout, calibrated, calibrator_of, hold_out, learnt_dependence
 from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.recipe import year_of

@@ -14,9 +14,8 @@ from mqcast.data.panel import Panel
 from mqcast.errors import TooFewRevisionsError
 from mqcast.joint.dependence import FILE as DEPENDENCE
 from mqcast.joint.dependence import Dependence
-from mqcast.levels import quantile_column
 from mqcast.models.ensemble import files_of, folder_of
-from mqcast.models.holdout import calibrator_of, hold_out, learnt_dependence, tell_not_calibrated
+from mqcast.models.holdout import calibrated, calibrator_of, hold_out, learnt_dependence, tell_not_calibrated
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
 from mqcast.models.stages import (
     REMEDY,
@@ -29,15 +28,6 @@ from mqcast.models.stages import (
 )
 
 FILE, FOLDER = "calibrator.json", folder_of(0)
-
-
-def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFrame:
-    """A frame of forecasts as models make them, recalibrated; without a calibrator, as it is."""
-    if calibrator is None:
-        return frame
-    columns = [quantile_column(level) for level in calibrator.levels]
-    values = calibrator.moved(frame.select(columns).to_numpy().astype(float), frame["horizon"].to_numpy())
-    return frame.with_columns(pl.Series(name, values[:, i]) for i, name in enumerate(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from mqcast.data.windows import as_time
 from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.learning import fit_dependence
+from mqcast.levels import quantile_column
 from mqcast.models.protocol import FittedModel, TrainOptions
 
 LARGEST_SHARE = 4  # at most one in so many steps of history
@@ -80,6 +81,15 @@ def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) 
     except TooFewRevisionsError as error:
         tell_not_calibrated(error)
         return None
+
+
+def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFrame:
+    """A frame of forecasts as models make them, recalibrated; without a calibrator, as it is."""
+    if calibrator is None:
+        return frame
+    columns = [quantile_column(level) for level in calibrator.levels]
+    values = calibrator.moved(frame.select(columns).to_numpy().astype(float), frame["horizon"].to_numpy())
+    return frame.with_columns(pl.Series(name, values[:, i]) for i, name in enumerate(columns))
 
 
 def learnt_dependence(frame: pl.DataFrame, holdout: Holdout) -> Dependence | None:

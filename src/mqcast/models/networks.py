@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from mqcast import process
+from mqcast.calibration import Calibrator
 from mqcast.data.panel import Panel
 from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.joint.dependence import FILE, Dependence
 from mqcast.launch import is_first
-from mqcast.models.holdout import calibrator_of, hold_out, learnt_dependence
+from mqcast.models.holdout import Holdout, calibrated, calibrator_of, hold_out, learnt_dependence
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
@@ -120,6 +121,17 @@ class NetworkModel:
             process.keep_as_long_as(run, folder.parent)
         return FittedNetwork(run, options.device, replace(merged, config=run.config))
 
+    def rehearse(self, panel: Panel, options: TrainOptions) -> pl.DataFrame | None:
+        """What the rehearsal of a fit forecasts from the held-out dates, calibrated; `fit` then goes on from there.
+
+        None if the settings leave the rehearsal out.
+        """
+        config = self.settings(panel, options).config
+        if not config.train.refit or options.folder is None:
+            return None
+        rehearsed = Rehearsed.of(panel, config, options.folder, options)
+        return calibrated(rehearsed.revisions, rehearsed.calibrator)
+
     def load(self, folder: Path, options: TrainOptions) -> FittedNetwork:
         with process.importing():
             from mqcast.run import Run
@@ -146,25 +158,41 @@ def own_folder(options: TrainOptions) -> Generator[Path]:
         raise Interrupted(text, error.signal) from None
 
 
+@dataclass(frozen=True)
+class Rehearsed:
+    """A finished rehearsal, what it forecast from the held-out dates, and what is learnt from that."""
+
+    run: "Run"
+    holdout: Holdout
+    revisions: pl.DataFrame
+    calibrator: Calibrator | None
+
+    @classmethod
+    def of(cls, panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Rehearsed":
+        """Rehearse for a run in the folder, or take up what is left of its rehearsal."""
+        with process.importing():
+            from mqcast.run import exists, require_free
+
+        if not (options.resume and exists(folder)):
+            require_free(folder)
+        holdout = hold_out(panel, replace(options, until=config.split.train_until))
+        run = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
+        revisions = holdout.revisions(FittedNetwork(run, options.device))
+        return cls(run, holdout, revisions, calibrator_of(revisions, holdout, options))
+
+
 def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "Run":
     """Train, with `train.refit` after a rehearsal that finds the number of steps and calibrates the quantiles."""
     config = merged.config
     if not config.train.refit:
         return _train(panel, config, folder, options)
-    with process.importing():
-        from mqcast.run import exists, require_free
-
-    if not (options.resume and exists(folder)):
-        require_free(folder)
-    holdout = hold_out(panel, replace(options, until=config.split.train_until))
-    rehearsal = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
-    rehearsed = FittedNetwork(rehearsal, options.device)
-    revisions = holdout.revisions(rehearsed)
-    calibrator, dependence = calibrator_of(revisions, holdout, options), learnt_dependence(revisions, holdout)
+    rehearsed = Rehearsed.of(panel, config, folder, options)
+    dependence = learnt_dependence(rehearsed.revisions, rehearsed.holdout)
     may_have_fewer = merged.origins.get("model.members", Origin.BUILT_IN) <= Origin.FITS_THE_DATA
-    run = _train(panel, after_rehearsal(config, holdout, rehearsal, may_have_fewer), folder, options)
-    if calibrator is not None and is_first():
-        run.add_calibrator(calibrator)
+    final = after_rehearsal(config, rehearsed.holdout, rehearsed.run, may_have_fewer)
+    run = _train(panel, final, folder, options)
+    if rehearsed.calibrator is not None and is_first():
+        run.add_calibrator(rehearsed.calibrator)
     if dependence is not None and is_first():
         run.add_dependence(dependence.to_json().encode())
     return run

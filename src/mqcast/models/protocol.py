@@ -91,6 +91,16 @@ class CanSave(FittedModel, Protocol):
 
 
 @runtime_checkable
+class CanRehearse(Model, Protocol):
+    def rehearse(self, panel: Panel, options: TrainOptions) -> pl.DataFrame | None:
+        """Forecasts of the held-out dates from a fit that `fit` with the same options goes on from; None if it cannot.
+
+        The held-out dates are those of `mqcast.models.holdout.hold_out`.
+        """
+        ...
+
+
+@runtime_checkable
 class CanLoad(Model, Protocol):
     def load(self, folder: Path, options: TrainOptions) -> FittedModel: ...
 

@@ -14,6 +14,8 @@ from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
 LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 30
+MOST_WORK = 4e10  # channels · forecasts of all steps, rehearsal included: about 20 minutes of one core of 2024
+WORK_BESIDES = 25_000  # forecasts that would take as long as the rest of a step
 SAFE_STEPS = 200  # if there is too little history for a rehearsal, which would show that more are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 SPREAD_LASTS = 6  # times as long as the level: a spread needs more steps to be known
@@ -59,8 +61,14 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     can_rehearse = history_length(panel) >= least_to_hold_out(horizon)
-    epochs = EPOCHS * trajectories / (batch * num_fcts)
-    steps = int(np.clip(epochs, LEAST_STEPS, MOST_STEPS)) if can_rehearse else SAFE_STEPS
+    hidden_dim, members = _by_size(HIDDEN_DIM, trajectories), _by_size(MEMBERS, trajectories)
+    steps = SAFE_STEPS
+    if can_rehearse:
+        steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
+        if from_layers.get("train.max_minutes") is None:
+            most_of_one = int(MOST_WORK / (hidden_dim * (batch * num_fcts * horizon + WORK_BESIDES)))
+            members = max(1, min(members, most_of_one // LEAST_STEPS - 1))
+            steps = max(min(steps, most_of_one // (members + 1)), LEAST_STEPS // 2)
     most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
@@ -76,9 +84,9 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
             "lookback": lookback,
             "encoder_dilations": _doubling(min(max(season, 8), length)),
             "position_dilations": _position_dilations(horizon, length),
-            "hidden_dim": _by_size(HIDDEN_DIM, trajectories),
+            "hidden_dim": hidden_dim,
             "dropout": _by_size(DROPOUT, trajectories),
-            "members": _by_size(MEMBERS, trajectories),
+            "members": members,
             "research": {"scale_inputs": False},
         },
         "train": {

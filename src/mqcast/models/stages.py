@@ -26,7 +26,7 @@ from mqcast.launch import is_worker
 from mqcast.models.ensemble import SEEDS_APART, files_of, folder_of
 from mqcast.models.holdout import Holdout
 from mqcast.models.networks import FittedNetwork, own_folder
-from mqcast.models.protocol import CanLoad, FittedModel, Model, TrainOptions
+from mqcast.models.protocol import CanLoad, CanRehearse, FittedModel, Model, TrainOptions
 from mqcast.settings.merge import Layer, tables_of
 from mqcast.version import __version__
 
@@ -80,7 +80,7 @@ class Stages:
 
     def revisions(self, name: str, holdout: Holdout, num_left: int) -> pl.DataFrame:
         """The forecasts of a member from the held-out cutoffs, fitted before them."""
-        key = f"validation-{self._number(name) + 1}"
+        key = self._validation(name)
         file = f"{key}.parquet"
         if (facts := self.read(f"{key}.json")) is not None:
             packed = self._files.read(file)
@@ -89,21 +89,37 @@ class Stages:
             self.minutes[name] = facts["minutes"]
             return pl.read_parquet(io.BytesIO(packed))
         self.say(f"{name}: fitting up to {holdout.first}, to be judged on later dates")
-        options = self._options(name, self._share(VALIDATION_SHARE, num_left), self.folder / PROGRESS / key)
         began, buffer = time.monotonic(), io.BytesIO()
-        fitted = self.members[name].fit(self.panel, replace(options, until=holdout.first))
-        frame = holdout.revisions(fitted)
+        frame, allowed = self._rehearsed(name)
+        if frame is None:
+            options = self._options(name, self._share(VALIDATION_SHARE, num_left), self.folder / PROGRESS / key)
+            frame = holdout.revisions(self.members[name].fit(self.panel, replace(options, until=holdout.first)))
         frame.write_parquet(buffer)
         self.minutes[name] = (time.monotonic() - began) / 60
         write_file(self.folder / PROGRESS / file, buffer.getvalue(), make_parents=True)
-        facts = {"minutes": self.minutes[name], "file": entry_of(buffer.getvalue())}
+        facts = {"minutes": self.minutes[name], "file": entry_of(buffer.getvalue()), "allowed": allowed}
         self.write(f"{key}.json", facts)
         return frame
 
+    def _rehearsed(self, name: str) -> tuple[pl.DataFrame | None, float | None]:
+        """The forecasts of a member whose fit begins with a rehearsal, and the minutes of that fit.
+
+        The others, which are fitted twice, will take as long again.
+        """
+        member, total = self.members[name], self.options.max_minutes
+        if not isinstance(member, CanRehearse):
+            return None, None
+        rehearsing = [one for one in self.members if isinstance(self.members[one], CanRehearse)]
+        of_others = sum(minutes for one, minutes in self.minutes.items() if one not in rehearsing)
+        allowed = None if total is None else max(total - 2 * of_others, 0.01 * total) / len(rehearsing)
+        frame = member.rehearse(self.panel, self._options(name, allowed, self._own_folder(name)))
+        return frame, None if frame is None else allowed
+
     def final(self, name: str, num_left: int) -> FittedModel:
         """A member that was fitted on all dates, as it would be alone."""
-        record, folder = f"final-{self._number(name) + 1}.json", self.folder / folder_of(self._number(name))
-        options = self._options(name, self._share(1.0, num_left), folder)
+        record, folder = f"final-{self._number(name) + 1}.json", self._own_folder(name)
+        allowed = (self.read(f"{self._validation(name)}.json") or {}).get("allowed")
+        options = self._options(name, self._share(1.0, num_left) if allowed is None else allowed, folder)
         if (facts := self.read(record)) is not None:
             self.minutes[name] = facts["minutes"]
             return load_member(name, self.members, folder, options)
@@ -135,6 +151,12 @@ class Stages:
     def _options(self, name: str, minutes: float | None, folder: Path) -> TrainOptions:
         seed = self.options.seed + SEEDS_APART * self._number(name)
         return replace(self.options, seed=seed, max_minutes=minutes, folder=folder, resume=folder.exists())
+
+    def _own_folder(self, name: str) -> Path:
+        return self.folder / folder_of(self._number(name))
+
+    def _validation(self, name: str) -> str:
+        return f"validation-{self._number(name) + 1}"
 
     def _share(self, part: float, num_left: int) -> float | None:
         """The minutes of the next of so many members, up to a part of all minutes; what others left over is shared."""
