@@ -318,6 +318,36 @@ def test_numbers_are_also_given_relative_to_their_own_level():
                 assert abs(float(given[b, i, -1]) - expected) < 1e-5
 
 
+@pytest.mark.parametrize("log1p", [False, True])
+def test_a_precedent_says_how_demand_went_on_from_as_many_steps_before(log1p: bool):
+    """The target k steps before t + h against the level k steps before t, on the scale of t; 0 where unknown."""
+    panel, echoes = build(), (5, 9)
+    scaling = ScalingConfig(by="recent", zeros="told_apart", log1p=log1p, echoes=echoes)
+    assemble = Assembler.fit(panel, CONFIG, scaling)
+    assert assemble.inputs.precedents == 2
+    windows = WindowPlan(panel, CONFIG).batch(0, 0)
+    batch = assemble(windows)
+    start, found = batch.start.numpy(), batch.precedents().numpy()
+    num_seen = 0
+    for (place, echo), b, t in itertools.product(enumerate(echoes), range(len(batch.series)), range(CONFIG.num_steps)):
+        then = assemble.target.at(windows.series[[b]], start[[b]] + t - echo, 1)
+        loc, unit = float(then.loc[0, 0]), float(then.unit[0, 0])
+        first = int(panel.first_step[batch.series[b]])
+        for h in range(HORIZON):
+            row = row_at(panel, int(batch.series[b]), int(start[b]) + t + h + 1 - echo)
+            expected = 0.0
+            if row is not None and not np.isnan(panel.target[row]) and start[b] + t - echo >= first:
+                y = panel.target[row]
+                change = np.log(y + unit) - np.log(unit) - loc if log1p else y - loc
+                expected = change / float(batch.scale[b, t])
+                num_seen += 1
+            if abs(expected) < 8 and not log1p:
+                assert found[b, t, h, place] == pytest.approx(expected, abs=1e-3)
+            if expected == 0.0:
+                assert found[b, t, h, place] == 0.0
+    assert num_seen > 50
+
+
 @pytest.mark.parametrize("by", ["series", "recent"])
 def test_the_echo_is_the_scaled_target_of_as_many_steps_before(by):
     panel, echoes = build(), (5, 9)

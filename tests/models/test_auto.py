@@ -400,7 +400,10 @@ def test_networks_go_on_after_an_interruption(tmp_path: Path, monkeypatch):
     assert done.leaderboard.height == 3
 
 
-REHEARSED = SMALL | {"train": {"num_threads": 1, "refit": True, "max_steps": 20}, "model": SMALL["model"] | {"members": 1}}
+REHEARSED = SMALL | {
+    "train": {"num_threads": 1, "refit": True, "max_steps": 20},
+    "model": SMALL["model"] | {"members": 1},
+}
 
 
 @pytest.mark.parametrize("after", [10, 30])
@@ -430,7 +433,7 @@ def test_networks_share_the_time_that_others_do_not_need(monkeypatch):
 
     def rehearse(self, panel, options):
         seen.append((self.name, options.max_minutes))
-        return None
+        return
 
     monkeypatch.setattr(NetworkModel, "rehearse", rehearse)
     monkeypatch.setattr(Recent, "fit", lambda self, panel, options: vars(self).update(options=options) or self)

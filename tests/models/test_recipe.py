@@ -43,8 +43,10 @@ def test_training_is_shorter_and_of_fewer_networks_where_a_step_is_more_work(mon
     usual = settings(num_weeks=60)
     steps, members = usual.train.max_steps, usual.model.members
     assert (steps, members) == (recipe.LEAST_STEPS, 5)
-    work = (members + 1) * usual.model.hidden_dim * (
-        usual.window.batch_size * usual.window.num_fcts * HORIZON + recipe.WORK_BESIDES
+    work = (
+        (members + 1)
+        * usual.model.hidden_dim
+        * (usual.window.batch_size * usual.window.num_fcts * HORIZON + recipe.WORK_BESIDES)
     )
     monkeypatch.setattr(recipe, "MOST_WORK", steps * work / 2 + 1)
     dear = settings(num_weeks=60)

@@ -99,24 +99,24 @@ def losses(tmp_path: Path, *pairs: tuple[int, float]) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "num_before", "steps"),
+    ("pairs", "knows_a_year", "steps"),
     [
-        (((100, 0.9), (200, 0.8), (400, 0.79)), 99, 400),  # it was still learning
-        (((100, 0.9), (200, 0.8), (300, 0.79)), 99, 400),  # even as the clock cut it off
-        (((100, 0.9), (150, 0.79)), 99, 300),  # but at most for twice as long
-        (((100, 0.9), (200, 0.8), (400, 0.81)), 99, 282),  # half as long is not clearly better
-        (((100, 0.9), (200, 0.7), (400, 0.81)), 99, 200),
-        (((100, 0.9), (200, 0.7), (400, 0.81)), 20, 282),  # the rehearsal had no year to learn from
-        (((10, 0.5), (200, 0.7), (400, 0.81)), 99, 80),  # never less than a fifth
+        (((100, 0.9), (200, 0.8), (400, 0.79)), True, 400),  # it was still learning
+        (((100, 0.9), (200, 0.8), (300, 0.79)), True, 400),  # even as the clock cut it off
+        (((100, 0.9), (150, 0.79)), True, 300),  # but at most for twice as long
+        (((100, 0.9), (200, 0.8), (400, 0.81)), True, 282),  # half as long is not clearly better
+        (((100, 0.9), (200, 0.7), (400, 0.81)), True, 200),
+        (((100, 0.9), (200, 0.7), (400, 0.81)), False, 282),  # the rehearsal had no year to learn from
+        (((10, 0.5), (200, 0.7), (400, 0.81)), True, 80),  # never less than a fifth
     ],
 )
-def test_how_long_to_train(tmp_path: Path, pairs, num_before: int, steps: int):
+def test_how_long_to_train(tmp_path: Path, pairs, knows_a_year: bool, steps: int):
     config = RunConfig(
         window={"horizon": 4, "history": 8, "num_fcts": 4},
         scaling={"echoes": [52]},
         train={"max_steps": 400, "max_minutes": 10.0, "warmup_steps": 100},
     )
-    found = after_rehearsal(config, SimpleNamespace(num_before=num_before), losses(tmp_path, *pairs))
+    found = after_rehearsal(config, SimpleNamespace(knows_a_year=knows_a_year), losses(tmp_path, *pairs))
     assert found.train.max_steps == steps
     assert found.train.warmup_steps == steps // 10
     assert found.train.max_minutes == 9.0
@@ -145,7 +145,7 @@ def test_where_time_is_short_fewer_members_are_trained_for_all_steps(
         model={"members": 5},
         train={"max_steps": 400, "max_minutes": 10.0},
     )
-    found = after_rehearsal(config, SimpleNamespace(num_before=99), losses(tmp_path, *pairs), may_have_fewer)
+    found = after_rehearsal(config, SimpleNamespace(knows_a_year=True), losses(tmp_path, *pairs), may_have_fewer)
     assert (found.train.max_steps, found.model.members) == (steps, members)
 
 

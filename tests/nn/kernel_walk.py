@@ -16,7 +16,7 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
     (2, 33, 1, 24, 24, 24, 0),
     (1, 26, 26, 1, 8, 8, 100),
 ):
-    for with_feedback, residual, coded in product((True, False), repeat=3):
+    for with_feedback, residual, coded, preceded in product((True, False), repeat=4):
         made = wanted + horizon - 1
         known = min(made if with_feedback else wanted, steps)
 
@@ -43,6 +43,7 @@ for batch, steps, wanted, horizon, heads, contexts, lookback in (
             parts |= {f"{name}_now": r(batch, known, width), f"{name}_ahead": r(batch, made, width)}
             parts |= {f"{name}_{part}": r(width) for part in ("gain", "shift") if "block" in name}
         parts |= {"read": r(batch, known, 3 * heads), "code": r(horizon, heads)} if coded else {}
+        parts |= {"precedent": torch.randn(batch, known, horizon, 2), "of_precedent": r(2, heads)} if preceded else {}
         parts |= {"of_context": r(of_context, contexts), "out": r(3, heads), "out_shift": r(3)}
         kept_feedback = kept if with_feedback else None
         cells = kernels.DecoderCall(begun[:, -known:], kept, kept_feedback, torch.rand(horizon, 3), wanted, parts)

@@ -123,9 +123,10 @@ def cut(batch: Batch, first: int, stop: int) -> Batch:
     reach = (batch.global_number.shape[1] - batch.values.shape[1]) // 2
     ends = {
         stop: ("loc", "scale", "unit", "knee", "is_fct", "past_number", "past_observed", "past_category"),
-        stop + batch.horizon: ("values", "observed", "begun", "known_number", "known_category"),
+        stop + batch.horizon: ("values", "observed", "begun", "known_number", "known_category", "precedent"),
         stop + batch.horizon + 2 * reach: ("global_number", "global_category"),
     }
+    ends[stop] = (*ends[stop], "precedent_level")
     parts = {name: getattr(batch, name)[:, first:end] for end, names in ends.items() for name in names}
     return replace(batch, **parts, start=batch.start + first)
 

@@ -62,7 +62,8 @@ def with_other_past(batch: Batch, network: Network, where: slice) -> Batch:
 def with_other_scales(batch: Batch, network: Network, where: slice) -> Batch:
     scale = batch.scale.clone()
     scale[:, where] *= torch.randn_like(scale[:, where]).exp()
-    return replace(batch, loc=changed(batch.loc, where), scale=scale)
+    level = changed(batch.precedent_level, where)
+    return replace(batch, loc=changed(batch.loc, where), scale=scale, precedent_level=level)
 
 
 def with_other_known(batch: Batch, network: Network, where: slice) -> Batch:
@@ -72,6 +73,7 @@ def with_other_known(batch: Batch, network: Network, where: slice) -> Batch:
         batch,
         known_number=changed(batch.known_number, where),
         known_category=changed(batch.known_category, where, network.inputs.known_categories),
+        precedent=changed(batch.precedent, where),
     )
 
 

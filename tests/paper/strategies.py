@@ -109,6 +109,8 @@ class Setting:
             past_category=codes(size, time, sizes=inputs.past_categories),
             known_number=numbers(size, span, inputs.known_numbers, flags=inputs.known_flags),
             known_category=codes(size, span, sizes=inputs.known_categories),
+            precedent=numbers(size, span, inputs.precedents),
+            precedent_level=numbers(size, time, inputs.precedents),
             global_number=numbers(*calendars, inputs.global_numbers, flags=inputs.global_flags),
             global_category=codes(*calendars, sizes=global_sizes),
             static_number=numbers(size, inputs.static_numbers),

@@ -43,6 +43,8 @@ class Batch:
     past_category: Int[Tensor, "batch time past_categories"]
     known_number: Float[Tensor, "batch span known_numbers"]
     known_category: Int[Tensor, "batch span known_categories"]
+    precedent: Float[Tensor, "batch span precedents"]  # f of the target some steps earlier; NaN where unknown
+    precedent_level: Float[Tensor, "batch time precedents"]  # the level as many steps before each creation time
     global_number: Float[Tensor, "shared reach_span global_numbers"]  # holidays, waves of the year, events
     global_category: Int[Tensor, "shared reach_span global_categories"]  # calendar, then events
     static_number: Float[Tensor, "batch static_numbers"]
@@ -73,6 +75,15 @@ class Batch:
         ahead = transformed(values, self.unit[:, None], knee, self.log1p)
         scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
+
+    def precedents(self) -> Float[Tensor, "batch time horizon precedents"]:
+        """How far the target k steps before t + h was from the level k steps before t, on the scale of t.
+
+        It says how demand went on from here a year ago. 0 where it is unknown.
+        """
+        values = self.precedent[:, 1:].unfold(1, self.horizon, 1).transpose(2, 3)
+        scaled = (values - self.precedent_level[:, :, None]) / self.scale[:, :, None, None]
+        return compressed(scaled).nan_to_num(0.0)
 
     def is_scored(self, num_fcts: int | None = None) -> Bool[Tensor, "batch horizon fct"]:
         """Which targets count in the loss."""
@@ -109,7 +120,11 @@ def transformed(values: Tensor, unit: Tensor, knee: Tensor, log1p: bool) -> Tens
 
 def scaled_inputs(values: Tensor, loc: Tensor, scale: Tensor, unit: Tensor, knee: Tensor, *, log1p: bool) -> Tensor:
     """Values on their own scale, compressed beyond FAR_INPUT."""
-    scaled = (transformed(values, unit, knee, log1p) - loc) / scale
+    return compressed((transformed(values, unit, knee, log1p) - loc) / scale)
+
+
+def compressed(scaled: Tensor) -> Tensor:
+    """Logarithmic beyond FAR_INPUT."""
     size = scaled.abs()
     return torch.where(size > FAR_INPUT, scaled.sign() * (FAR_INPUT + (size - FAR_INPUT).relu().log1p()), scaled)
 
@@ -148,6 +163,7 @@ class Assembler:
             past_numbers=inputs.past_numbers + self.number.num_relative("past"),
             known_numbers=inputs.known_numbers + self.number.num_relative("known") + 2 * len(self.echoes),
             echo_numbers=2 * len(self.echoes),
+            precedents=len(self.echoes),
         )
 
     def on_windows(self, config: WindowConfig) -> "Assembler":
@@ -185,9 +201,13 @@ class Assembler:
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
         past_relative, past_seen = self._relative("past", windows, start, num_steps)
         known_relative, _ = self._relative("known", windows, start, span)
-        echoes = [
-            self._echo(windows, start - echo, earlier.between(back - echo, back - echo + span)) for echo in self.echoes
-        ]
+        echoes, precedents, levels = [], [], []
+        for echo in self.echoes:
+            then = earlier.between(back - echo, back - echo + span)
+            scaled, precedent = self._echo(windows, start - echo, then)
+            echoes.append(scaled)
+            precedents.append(precedent)
+            levels.append(self._level(windows, start - echo, then.between(0, num_steps)))
         global_number, global_category = self._global(windows.series, start, span, windows.last_fct)
         return Batch(
             values=_float(np.where(observed, y, 0)),
@@ -205,6 +225,8 @@ class Assembler:
                 np.concatenate((self.number.forward("known", known_number), known_relative, *echoes), axis=-1)
             ),
             known_category=self._codes("known", rows, exists[..., None]),
+            precedent=_stacked(precedents, (len(windows), span)),
+            precedent_level=_stacked(levels, (len(windows), num_steps)),
             global_number=_float(global_number),
             global_category=_int(global_category),
             static_number=_float(self.number.forward("static", panel.arrays["static_number"][windows.series])),
@@ -227,14 +249,26 @@ class Assembler:
         own = self.number.own[block]
         return own(values, self.level_steps), ~np.isnan(values[:, self.level_steps - 1 :, own.columns])
 
-    def _echo(self, windows: Windows, start: np.ndarray, scales: Scales) -> np.ndarray:
-        """(B, span, 2): the target from `start` on, scaled as at that time, and whether it is known."""
+    def _echo(self, windows: Windows, start: np.ndarray, scales: Scales) -> tuple[np.ndarray, np.ndarray]:
+        """(B, span, 2): the target from `start` on, scaled as at that time, and whether it is known.
+
+        (B, span): the same as f of the target, whatever the unit; NaN where it is unknown.
+        """
         rows, exists = self.panel.rows_at(windows.series, start, scales.loc.shape[1])
         y = np.where(exists, self.target.target.rows(rows, windows.series[:, None]), np.nan)
         observed = ~np.isnan(y)
-        tensors = (_float(part) for part in (np.where(observed, y, 0), *scales.parts()))
-        scaled = scaled_inputs(*tensors, log1p=self.target.scaler.config.log1p)
-        return np.stack((torch.where(torch.from_numpy(observed), scaled, 0.0).numpy(), observed), axis=-1)
+        log1p = self.target.scaler.config.log1p
+        values, loc, scale, unit, knee = (_float(part) for part in (np.where(observed, y, 0), *scales.parts()))
+        scaled = scaled_inputs(values, loc, scale, unit, knee, log1p=log1p).where(torch.from_numpy(observed), 0.0)
+        whole = transformed(values, unit, knee, log1p) + (unit.log() if log1p else 0.0)
+        return np.stack((scaled.numpy(), observed), axis=-1), np.where(observed, whole.numpy(), np.nan)
+
+    def _level(self, windows: Windows, start: np.ndarray, scales: Scales) -> np.ndarray:
+        """(B, T): f of the level from `start` on, whatever the unit; NaN before a series' first sale."""
+        steps = start[:, None] + np.arange(scales.loc.shape[1])
+        begun = steps >= self.panel.first_step[windows.series][:, None]
+        begun &= self.target.target.is_selling(windows.series, steps)
+        return np.where(begun, scales.loc + (np.log(scales.unit) if self.target.scaler.config.log1p else 0.0), np.nan)
 
     def _codes(self, block: str, rows: np.ndarray, exists: np.ndarray | bool = True) -> Tensor:
         codes = self.category.forward(block, self.panel.arrays[f"{block}_category"][rows])
@@ -258,6 +292,10 @@ class Assembler:
         flags, waves, codes = (of(times) for of in (calendar.flags, calendar.waves, calendar.categories))
         number, category = self.number.forward("event", number), self.category.forward("event", category)
         return np.concatenate((flags, waves, number), axis=-1), np.concatenate((codes, category), axis=-1)
+
+
+def _stacked(columns: list[np.ndarray], shape: tuple[int, int]) -> Tensor:
+    return _float(np.stack(columns, axis=-1) if columns else np.zeros((*shape, 0)))
 
 
 def _any_ahead(observed: np.ndarray, horizon: int) -> np.ndarray:

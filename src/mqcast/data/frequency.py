@@ -183,6 +183,15 @@ def season_of(frequency: Frequency) -> int:
     return {DAY: 7, WEEK: 52}.get(frequency.size, 1)
 
 
+def year_of(frequency: Frequency) -> int:
+    """Steps after which demand is alike again: those of a year, or of a week if steps are shorter than a day."""
+    if frequency.sub_daily:
+        return 7 * season_of(frequency)
+    if frequency.size == DAY:
+        return 52 * season_of(frequency)  # the same day of the week
+    return season_of(frequency)
+
+
 def weekday(times: np.ndarray) -> np.ndarray:
     """0 for Monday."""
     return (times // DAY + EPOCH_WEEKDAY) % 7

@@ -13,6 +13,7 @@ class Inputs(Settings):
     known_numbers: int = 0
     known_flags: tuple[int, ...] = ()  # which of the known numbers are flags
     echo_numbers: int = 0  # how many of the known numbers, the last, are echoes
+    precedents: int = 0  # of each target at each creation time
     known_categories: tuple[int, ...] = ()
     global_numbers: int = 0
     global_flags: tuple[int, ...] = ()  # which of the global numbers are flags
@@ -55,6 +56,8 @@ class Inputs(Settings):
             "past_category": len(self.past_categories),
             "known_number": self.known_numbers,
             "known_category": len(self.known_categories),
+            "precedent": self.precedents,
+            "precedent_level": self.precedents,
             "global_number": self.global_numbers,
             "global_category": len(self.calendar) + len(self.event_categories),
             "static_number": self.static_numbers,

@@ -34,7 +34,6 @@ from mqcast.models.ensemble import files_of
 from mqcast.models.holdout import Holdout, calibrated, calibrator_of, hold_out, learnt_dependence
 from mqcast.models.networks import NetworkModel
 from mqcast.models.protocol import ChecksOptions, FittedModel, Model, TrainOptions
-from mqcast.models.recipe import year_of
 from mqcast.models.seasonal_naive import SeasonalNaive
 from mqcast.models.stages import (
     REMEDY,
@@ -184,7 +183,7 @@ class _Fit:
         names = Names.of(schema)
         tables = {name: forecast_table(frame, names) for name, frame in ({YARDSTICK: naive} | frames).items()}
         found = judged(tables, holdout.actuals, options.quantiles, schema=schema)
-        if holdout.num_before < year_of(stages.panel.axis.frequency) + options.horizon:
+        if not holdout.knows_a_year:
             found = replace(found, num_dates=1.0)  # what members make of the same weeks last year is not seen
         losses = _relative(found)
         blend = fit_blend(found.only(self._good_enough(losses)))

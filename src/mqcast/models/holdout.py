@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mqcast.calibration import Calibrator, calibrate
 from mqcast.data.export import categories_of, some_series
+from mqcast.data.frequency import year_of
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
@@ -36,7 +37,7 @@ class Holdout:
     first: Any
     last: Any
     actuals: pl.DataFrame
-    num_before: int  # steps of history before the held-out ones, in the median
+    knows_a_year: bool  # before them most series have a year and a horizon, so that last year's sales can be judged
 
     def revisions(self, fitted: FittedModel) -> pl.DataFrame:
         """The forecasts of a fitted model from these cutoffs; what it warns of is said when it forecasts in earnest."""
@@ -71,7 +72,8 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    return Holdout(known, first, last, actuals_after(known, begin), length - num_steps)
+    knows_a_year = length - num_steps >= year_of(known.axis.frequency) + horizon
+    return Holdout(known, first, last, actuals_after(known, begin), knows_a_year)
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:

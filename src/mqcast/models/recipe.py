@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from mqcast.data.closed import ClosedRows, closing_rules
-from mqcast.data.frequency import DAY, Frequency, season_of
+from mqcast.data.frequency import DAY, Frequency, season_of, year_of
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
@@ -14,17 +14,18 @@ from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
 LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 30
-MOST_WORK = 4e10  # channels · forecasts of all steps, rehearsal included: about 20 minutes of one core of 2024
-WORK_BESIDES = 25_000  # forecasts that would take as long as the rest of a step
+MOST_WORK = 8e10  # of all steps, rehearsal included: about 20 minutes of one core
+BESIDES_CELLS, BESIDES_LOOKBACK = 65_000, 800  # with so many, they take as long as the rest of a step, or of a cell
 SAFE_STEPS = 200  # if there is too little history for a rehearsal, which would show that more are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
 SPREAD_LASTS = 6  # times as long as the level: a spread needs more steps to be known
 LEAST_REACH, DATES_A_STEP_OF_REACH = 3, 32
+NUM_YEARS = 3  # whose sales of the same season are inputs
 # Up to so many trajectories, and beyond:
 DROPOUT = (1_000_000, 0.15, 0.1)
 HIDDEN_DIM = (400_000, 32, 64)
 MEMBERS = (100_000, 5, 3)
-TRAJECTORIES_A_STEP = 1024
+TRAJECTORIES_A_STEP, FORECASTS_A_STEP, LEAST_BATCH = 1024, 25_000, 2
 SAMPLE, NUM_BLOCKS = 1_000_000, 16  # of a larger panel this many values are inspected, in blocks of neighbours
 CLOSINGS, FAR_FROM_NONE = 0.02, 20  # minimal share of zeros after a sale; minimal size of sales on other days
 
@@ -58,7 +59,8 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     lookback, num_fcts = _reach(panel, horizon, length)
     season, year = season_of(panel.axis.frequency), year_of(panel.axis.frequency)
     slow, half_life = min(year, 8 * season) if season < year else year, _half_life(panel.axis.frequency)
-    batch = max(1, min(panel.num_series, TRAJECTORIES_A_STEP // num_fcts))
+    most_trajectories = min(TRAJECTORIES_A_STEP, FORECASTS_A_STEP // horizon)
+    batch = min(panel.num_series, max(LEAST_BATCH, most_trajectories // num_fcts))
     trajectories = int(np.maximum(np.diff(panel.offsets) - 1, 0).sum())
     can_rehearse = history_length(panel) >= least_to_hold_out(horizon)
     hidden_dim, members = _by_size(HIDDEN_DIM, trajectories), _by_size(MEMBERS, trajectories)
@@ -66,9 +68,10 @@ def _fitting(panel: Panel, horizon: int, from_layers: dict[str, Any]) -> Layer:
     if can_rehearse:
         steps = int(np.clip(EPOCHS * trajectories / (batch * num_fcts), LEAST_STEPS, MOST_STEPS))
         if from_layers.get("train.max_minutes") is None:
-            most_of_one = int(MOST_WORK / (hidden_dim * (batch * num_fcts * horizon + WORK_BESIDES)))
-            members = max(1, min(members, most_of_one // LEAST_STEPS - 1))
-            steps = max(min(steps, most_of_one // (members + 1)), LEAST_STEPS // 2)
+            cells = batch * (num_fcts + horizon) * horizon * (1 + lookback / BESIDES_LOOKBACK)
+            steps_of_all = int(MOST_WORK / (hidden_dim * (cells + BESIDES_CELLS)))
+            members = max(1, min(members, steps_of_all // LEAST_STEPS - 1))
+            steps = max(min(steps, steps_of_all // (members + 1)), LEAST_STEPS // 2)
     most = from_layers.get("train.max_steps", steps)
     warm_up = {"warmup_steps": min(100, most // 10)} if isinstance(most, int) and most else {}
     tables: dict[str, Any] = {
@@ -113,15 +116,6 @@ def _position_dilations(horizon: int, length: int) -> tuple[int, ...] | None:
     return None if horizon - 1 <= reach else _doubling(reach)
 
 
-def year_of(frequency: Frequency) -> int:
-    """Steps after which demand is alike again: those of a year, or of a week if steps are shorter than a day."""
-    if frequency.sub_daily:
-        return 7 * season_of(frequency)
-    if frequency.size == DAY:
-        return 52 * season_of(frequency)  # the same day of the week
-    return season_of(frequency)
-
-
 def _half_life(frequency: Frequency) -> float:
     """Steps after which a sale counts half in the level: half a week of hours, a month of days, two months of weeks."""
     season = season_of(frequency)
@@ -131,10 +125,12 @@ def _half_life(frequency: Frequency) -> float:
 
 
 def _echoes(year: int, season: int, horizon: int, length: int) -> tuple[int, ...]:
-    """Steps before a target whose sales are inputs: a year, and the last seasons that are known from every cutoff."""
+    """Steps before a target whose sales are inputs: some years, and the last seasons known from every cutoff."""
     last = season * -(-horizon // season)
     seasons = (last, last + season, last + 2 * season) if season < year else ()
-    return tuple(steps for steps in sorted({*seasons, year}) if horizon <= steps and length >= steps + horizon)
+    more_years = (year * number for number in range(2, NUM_YEARS + 1) if length >= year * (number + 1) + horizon)
+    wanted = sorted({*seasons, year, *more_years})
+    return tuple(steps for steps in wanted if horizon <= steps and length >= steps + horizon)
 
 
 def _scaling(panel: Panel) -> dict[str, Any]:
@@ -172,7 +168,7 @@ def _reach(panel: Panel, horizon: int, length: int) -> tuple[int, int]:
     else:
         wanted, num_fcts = 3 * max(season, 4), max(season, 12)
     lookback = max(1, min(wanted, length - horizon - 1))
-    return lookback, max(1, min(num_fcts, length - 1))
+    return lookback, max(1, min(max(num_fcts, horizon), length - 1))
 
 
 def _doubling(total: int) -> tuple[int, ...]:

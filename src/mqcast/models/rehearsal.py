@@ -55,7 +55,7 @@ def after_rehearsal(config: RunConfig, holdout: Holdout, rehearsal: "Run", may_h
     else:
         is_clear = best["valid_loss"] < CLEARLY * last["valid_loss"]
         steps = best["step"] if is_clear else int(math.sqrt(best["step"] * last["step"]))
-    if holdout.num_before < max(config.scaling.echoes, default=0) + config.window.horizon:
+    if config.scaling.echoes and not holdout.knows_a_year:
         steps = max(steps, int(math.sqrt(steps * last["step"])))
     steps, members = max(steps, int(SHORTEST * last["step"])), config.model.members
     if minutes is not None:

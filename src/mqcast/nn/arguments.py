@@ -19,7 +19,7 @@ from mqcast.errors import KernelError
 LANES = 8  # widths of heads, contexts and the encoder are multiples of this
 LARGEST_SIZE = 2**28  # the product of two, in bytes, is far below 2^63
 DTYPES = {"byte": torch.bool, "num": torch.int64, "float": torch.float32, "double": torch.float64}
-SWITCHES = ("shared_ahead", "feedback", "residual", "coded")  # sizes that are 0 or 1
+SWITCHES = ("shared_ahead", "feedback", "residual", "coded", "preceded")  # sizes that are 0 or 1
 
 
 class LayoutError(Exception):
@@ -136,7 +136,7 @@ def extents(sizes: dict[str, int]) -> dict[str, int]:
 
 def _wrong_sizes(step: str, sizes: dict[str, int]) -> Iterator[str]:
     for name, value in sizes.items():
-        low, high = (0, 1) if name in SWITCHES else (int(name != "lookback"), LARGEST_SIZE)
+        low, high = (0, 1) if name in SWITCHES else (int(name not in ("lookback", "precedents")), LARGEST_SIZE)
         if not low <= value <= high:
             yield f"{name} is {value}; it must be from {low} to {high}"
         if name in ("heads", "channels") and value % LANES:

@@ -42,6 +42,7 @@ class DecoderInputs:
     raw_position: Parts  # r_u before that
     begun: Bool[Tensor, "batch time"]  # False before a series' first row
     horizon: int
+    precedents: Float[Tensor, "batch time horizon precedent"] | None = None
 
     @property
     def num_steps(self) -> int:
@@ -62,6 +63,11 @@ class DecoderInputs:
     def ahead(self, num_fcts: int) -> Parts:
         """r_u at all target steps of the last creation times."""
         return between(self.position, self.num_steps - num_fcts + 1, self.num_steps + self.horizon)
+
+    def precedents_from(self, num_fcts: int) -> Float[Tensor, "batch fct horizon precedent"]:
+        """Those of all targets of the last creation times."""
+        assert self.precedents is not None
+        return self.precedents[:, -num_fcts:]
 
     def raw_position_ahead(self, num_fcts: int) -> Parts:
         """The same, not normalised."""

@@ -10,7 +10,16 @@ from torch.nn import functional as F
 from mqcast.nn.attention import Block, DecoderInputs, HorizonAttention, Maps
 from mqcast.nn.draws import Linear
 from mqcast.nn.grid import Grid
-from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
+from mqcast.nn.layers import (
+    RELU,
+    Dropout,
+    FutureLinear,
+    HorizonLinear,
+    Parts,
+    PerHorizonLinear,
+    SplitLinear,
+    zeros,
+)
 from mqcast.settings import ModelConfig
 
 Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
@@ -80,6 +89,8 @@ def fading(horizon: int) -> Float[Tensor, "horizon pace"]:
 class LocalMLP(nn.Module):
     """m_L: (ŷ^1_{t+h}, …, ŷ^Q_{t+h}) = m_L(c^a_t, c_{t,h}, c̃_{t,h}, r_{t+h}), the same weights for all t and h.
 
+    It also reads the precedents p_{t,h}, if there are any: how demand went on from here a year or some weeks ago.
+
     With a horizon code the hidden layer has a bias for each horizon, so that intervals can widen with the lead even
     where positions do not encode it. Where contexts come from attention it also reads h¹_t, by W^h = Σ_τ e^(−(h−1)/τ)
     W_τ: the last sales matter much for tomorrow and little for next month. MQ-CNN's dense contexts have separate
@@ -97,9 +108,11 @@ class LocalMLP(nn.Module):
         own: Sequence[int],
         horizon: int,
         hidden: Sequence[int],
+        precedents: int = 0,
     ):
         super().__init__()
         a, coded = config.head_dim, config.research.horizon_code
+        self.of_precedents = zeros(a, precedents) if precedents else None
         self.hidden = HorizonLinear((agnostic,), position, own, a, RELU)
         self.horizon_code = zeros(horizon, 1, a) if coded else None
         self.register_buffer("fading", fading(horizon), persistent=False)
@@ -118,13 +131,16 @@ class LocalMLP(nn.Module):
     def forward(
         self, agnostic: Float[Tensor, "batch made agnostic"], own: Parts, inputs: DecoderInputs, grid: Grid
     ) -> Float[Tensor, "batch p q quantile"]:
-        code, read = self.horizon_code, None
+        code, pairs, num_made = self.horizon_code, None, agnostic.shape[1]
         if code is not None and self.horizon_read is not None:
-            hidden_now = inputs.hidden_now(agnostic.shape[1])[0]
+            hidden_now = inputs.hidden_now(num_made)[0]
             weight = (self.fading @ self.horizon_read.flatten(1)).view(code.numel(), -1)
-            read = F.linear(hidden_now, weight, code.flatten()).unflatten(-1, (grid.horizon, -1))
-        hidden = self.hidden((agnostic,), inputs.raw_position_ahead(grid.num_fcts), own, grid, read)
-        if code is not None and read is None:
+            pairs = F.linear(hidden_now, weight, code.flatten()).unflatten(-1, (grid.horizon, -1))
+        if self.of_precedents is not None:
+            read = F.linear(inputs.precedents_from(num_made), self.of_precedents)
+            pairs = read if pairs is None else pairs + read
+        hidden = self.hidden((agnostic,), inputs.raw_position_ahead(grid.num_fcts), own, grid, pairs)
+        if code is not None and self.horizon_read is None:
             hidden = hidden.add_(grid.of_horizons(code))
         return self.quantiles(self.out(F.relu(hidden, inplace=True)))
 

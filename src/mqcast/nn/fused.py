@@ -59,6 +59,8 @@ def decoder_call(
     if local.horizon_code is not None and local.horizon_read is not None:
         read = F.linear(inputs.hidden_now(m)[0], local.horizon_read.flatten(0, 1))
         parts |= {"read": read, "code": local.horizon_code[:, 0]}
+    if local.of_precedents is not None:
+        parts |= {"precedent": inputs.precedents_from(m), "of_precedent": local.of_precedents.T}
     parts |= {"of_context": torch.cat((*of_context, of_local[0])), "out": local.out.weight, "out_shift": local.out.bias}
     return DecoderCall(inputs.begun[:, -m:], kept, kept_feedback, local.fading, grid.num_fcts, parts)
 

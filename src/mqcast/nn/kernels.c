@@ -459,15 +459,16 @@ int align_backward(const Align *x) {
 
 /* ------------------------------------------------------------------------------------- the forecasts of one target */
 
-/* Only the last `known` of the `made` creation times exist. Three sizes are 0 or 1: `feedback`, attention over earlier
- * forecasts; `residual`, residual blocks around the attention cells; `coded`, weights of each horizon in m_L. Where one is 0,
- * its arrays are NULL. `kept`: dropout, as factors; `read` is paces × heads; `outputs` is levels, padded to 8. `maps` is the
+/* Only the last `known` of the `made` creation times exist. Four sizes are 0 or 1: `feedback`, attention over earlier
+ * forecasts; `residual`, residual blocks around the attention cells; `coded`, weights of each horizon in m_L; `preceded`,
+ * precedents of each cell. Where one is 0, its arrays are NULL. `kept`: dropout, as factors; `read` is paces × heads; `outputs` is levels, padded to 8. `maps` is the
  * width of all maps of a context: query, key and value (a, a, c; with feedback), feedback block (c; if it is residual), local
  * (a). The backward pass takes `targets`, `level`, `scored` and `loss` for the quantile loss, else `d_quantiles`. */
 #define DECODER(SIZE, ARRAY)                                                                                  \
     SIZE(Decoder, batch) SIZE(Decoder, made) SIZE(Decoder, known) SIZE(Decoder, horizon) SIZE(Decoder, heads) \
     SIZE(Decoder, channels) SIZE(Decoder, levels) SIZE(Decoder, paces) SIZE(Decoder, shared_ahead)            \
-    SIZE(Decoder, feedback) SIZE(Decoder, residual) SIZE(Decoder, coded)                                      \
+    SIZE(Decoder, feedback) SIZE(Decoder, residual) SIZE(Decoder, coded) SIZE(Decoder, preceded)              \
+    SIZE(Decoder, precedents)                                                                                 \
     ARRAY(Decoder, always, const byte, begun, "batch known")                                                  \
     ARRAY(Decoder, always, const float, attended, "batch known horizon channels")                             \
     ARRAY(Decoder, always, const float, kept, "batch known channels")                                         \
@@ -489,6 +490,8 @@ int align_backward(const Align *x) {
     ARRAY(Decoder, coded, const float, read, "batch known read")                                              \
     ARRAY(Decoder, coded, const float, fading, "horizon paces")                                               \
     ARRAY(Decoder, coded, const float, code, "horizon heads")                                                 \
+    ARRAY(Decoder, preceded, const float, precedent, "batch known horizon precedents")                        \
+    ARRAY(Decoder, preceded, const float, of_precedent, "precedents heads")                                   \
     ARRAY(Decoder, always, const float, of_context, "channels maps")                                          \
     ARRAY(Decoder, always, const float, of_context_T, "maps channels")                                        \
     ARRAY(Decoder, feedback, const float, of_feedback, "channels heads")                                      \
@@ -519,6 +522,7 @@ int align_backward(const Align *x) {
     ARRAY(Decoder, backward, float, d_local_ahead, "calendars made heads")                                    \
     ARRAY(Decoder, coded backward, float, d_read, "batch known read")                                         \
     ARRAY(Decoder, coded backward, float, d_code, "horizon heads")                                            \
+    ARRAY(Decoder, preceded backward, float, d_of_precedent, "precedents heads")                              \
     ARRAY(Decoder, backward, float, d_of_context, "channels maps")                                            \
     ARRAY(Decoder, feedback backward, float, d_of_feedback, "channels heads")                                 \
     ARRAY(Decoder, backward, float, d_out, "heads outputs")                                                   \
@@ -669,14 +673,16 @@ static void local(Row *r, const Decoder *x, num b, num u) {
         num t = r->at + j, h = r->horizon - j;
         const float *now = x->local_now + t * a, *own = r->mapped + (j + 1) * r->width - a;
         float *hidden = r->hidden + j * a;
-        if (!x->coded) {
-            for (num k = 0; k < a; k += 8) V(hidden + k) = CV(now + k) + CV(ahead + k) + CV(own + k);
-            continue;
-        }
-        const float *read = x->read + t * p * a, *code = x->code + h * a;
+        const float *precedent = x->preceded ? x->precedent + (t * x->horizon + h) * x->precedents : NULL;
+        const float *read = x->coded ? x->read + t * p * a : NULL, *code = x->coded ? x->code + h * a : NULL;
         for (num k = 0; k < a; k += 8) {
-            v8 value = CV(now + k) + CV(ahead + k) + CV(code + k) + CV(own + k);
-            for (num i = 0; i < p; i++) value += x->fading[h * p + i] * CV(read + i * a + k);
+            v8 value = CV(now + k) + CV(ahead + k) + CV(own + k);
+            if (x->coded) {
+                value += CV(code + k);
+                for (num i = 0; i < p; i++) value += x->fading[h * p + i] * CV(read + i * a + k);
+            }
+            if (x->preceded)
+                for (num i = 0; i < x->precedents; i++) value += precedent[i] * CV(x->of_precedent + i * a + k);
             V(hidden + k) = value;
         }
     }
@@ -753,6 +759,10 @@ static void local_backward(Row *r, const Decoder *x, num b, num u) {
             V(d + k) = value;
             V(d_now + k) += value;
             V(d_ahead + k) += value;
+            if (x->preceded) {
+                const float *precedent = x->precedent + (t * x->horizon + h) * x->precedents;
+                for (num i = 0; i < x->precedents; i++) V(x->d_of_precedent + i * a + k) += precedent[i] * value;
+            }
             if (!x->coded) continue;
             V(x->d_code + h * a + k) += value;
             for (num i = 0; i < p; i++) V(x->d_read + (t * p + i) * a + k) += x->fading[h * p + i] * value;

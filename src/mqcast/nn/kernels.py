@@ -167,7 +167,7 @@ class _AlignedContexts(Function):
 
 DIFFERENTIABLE = (
     "attended", "block_now", "block_ahead", "block_gain", "block_shift", "local_now", "local_ahead", "read", "code",
-    "of_context", "out", "out_shift",
+    "of_precedent", "of_context", "out", "out_shift",
 )  # fmt: skip
 OF_FEEDBACK = (
     "query_now", "query_ahead", "key_now", "value_shift", "feedback_block_now", "feedback_block_ahead",
@@ -181,7 +181,8 @@ class DecoderCall:
     """The decoder's arguments after the horizon-specific attention; `parts` are named as in kernels.c.
 
     Without those of `OF_FEEDBACK` there is no attention over earlier forecasts, without those of blocks the attention
-    cells are bare, and without `code` and `read` m_L has the same weights for all horizons. `of_context`,
+    cells are bare, without `code` and `read` m_L has the same weights for all horizons, and without `precedent` and
+    `of_precedent` it does not read precedents. `of_context`,
     `of_feedback` and `out` are the weights (out × in) of the linear maps of c, c̃ and the hidden layer.
     """
 
@@ -209,6 +210,7 @@ class DecoderCall:
         """The names, then the tensors."""
         given = {"begun": self.begun, "kept": self.kept}
         given |= {"fading": self.fading} if "read" in self.parts else {}
+        given |= {"precedent": self.parts["precedent"]} if "precedent" in self.parts else {}
         given |= {} if self.kept_feedback is None else {"kept_feedback": self.kept_feedback}
         given |= {name: self.parts[name] for name in (*DIFFERENTIABLE, *OF_FEEDBACK) if name in self.parts}
         return tuple(given), *(_contiguous(part) for part in given.values())
@@ -228,6 +230,8 @@ class DecoderCall:
             "feedback": "of_feedback" in self.parts,
             "residual": "block_now" in self.parts,
             "coded": "code" in self.parts,
+            "preceded": "precedent" in self.parts,
+            "precedents": self.parts["precedent"].shape[-1] if "precedent" in self.parts else 0,
         }
 
 

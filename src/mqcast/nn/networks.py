@@ -55,7 +55,7 @@ class Network(nn.Module):
         self.feedback = cell(config, h, r, context, horizon) if cell else None
         self.feedback_block = Block(config, config.head_dim, (*h, *r), r, (context,)) if cell else None
         own = (context,) if self.feedback_block is None else (context, self.feedback_block.dim)
-        self.local = LocalMLP(config, agnostic, self.position.raw_dims, own, horizon, h)
+        self.local = LocalMLP(config, agnostic, self.position.raw_dims, own, horizon, h, inputs.precedents)
         if self.feedback_block is not None and not config.research.plain_start:
             self.local.ignore_at_first(self.feedback_block.dim)
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
@@ -112,7 +112,8 @@ class Network(nn.Module):
         raw = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
         r = self.position.normed(raw)
         h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
-        return DecoderInputs(h, r, raw, batch.begun[:, : batch.loc.shape[1]], self.horizon)
+        precedents = batch.precedents() if self.inputs.precedents else None
+        return DecoderInputs(h, r, raw, batch.begun[:, : batch.loc.shape[1]], self.horizon, precedents)
 
     def loss(self, batch: Batch, num_fcts: int) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """`quantile_loss` of the forecasts and the number of its terms; the kernels compute its gradients as well."""

@@ -53,6 +53,8 @@ def local_mlp(
         hidden = W @ join(agnostic[t], x.raw_r[t + h + 1], *(part[h, t] for part in own)) + b
         if local.horizon_code is not None:
             hidden = hidden + array(local.horizon_code[h, 0])
+        if local.of_precedents is not None:
+            hidden = hidden + array(local.of_precedents) @ x.precedents[t, h]
         if local.horizon_read is not None:  # Σ_τ e^(−(h−1)/τ) W_τ h¹_t, τ = 1, 4, 16, …
             for k, W_tau in enumerate(array(local.horizon_read)):
                 hidden = hidden + np.exp(-h / 4**k) * (W_tau @ x.h1[t])

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from mqcast.data.inputs import Inputs
 from mqcast.nn import encoder as fast
 from mqcast.nn.networks import Network
-from mqcast.nn.reference.series import Encoded, Series
+from mqcast.nn.reference.series import Encoded, Series, precedents
 from mqcast.nn.reference.vectors import Random, array, attend, dense, join, layer_norm, looks_at, one_hot, relu, sigmoid
 from mqcast.settings import ModelConfig
 
@@ -22,7 +22,7 @@ def encode(network: Network, series: Series, r: np.ndarray, raw_r: np.ndarray, r
     if encoder.attention is not None:
         h1 = encoder_attention(encoder.attention, config, h1, r, begun, random)
     h2 = np.zeros(0) if encoder.static is None else static_code(encoder.static, config, inputs, series)
-    return Encoded(h1, h2, r, raw_r, begun, network.horizon)
+    return Encoded(h1, h2, r, raw_r, begun, network.horizon, precedents(series, network.horizon))
 
 
 def temporal_convolutions(

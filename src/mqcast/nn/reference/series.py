@@ -65,6 +65,16 @@ def compressed(x: float) -> float:
     return x if abs(x) <= 8 else math.copysign(8 + math.log1p(abs(x) - 8), x)
 
 
+def precedents(series: Series, horizon: int) -> Float[np.ndarray, "time horizon precedent"]:
+    """p_{t,h} = (y_{t+h−k} − level_{t−k}) / scale_t for each k; 0 where one of them is unknown."""
+    batch, b = series.batch, series.b
+    found = np.zeros((series.num_steps, horizon, batch.precedent.shape[-1]))
+    for t, h, k in np.ndindex(found.shape):
+        then = batch.precedent[b, t + h + 1, k].item() - batch.precedent_level[b, t, k].item()
+        found[t, h, k] = 0.0 if math.isnan(then) else compressed(then / batch.scale[b, t].item())
+    return found
+
+
 @dataclass(frozen=True)
 class Encoded:
     """h_t = [h¹_t; h²] and r_u of one series: what the decoder is given."""
@@ -75,6 +85,7 @@ class Encoded:
     raw_r: Float[np.ndarray, "step raw_position"]  # not normalised, with the echoes
     begun: list[bool]
     horizon: int
+    precedents: Float[np.ndarray, "time horizon precedent"]
 
     @classmethod
     def of(cls, inputs: DecoderInputs, b: int) -> "Encoded":
@@ -91,6 +102,7 @@ class Encoded:
             raw_r=join(np.zeros((span, 0)), *map(series, inputs.raw_position)),
             begun=inputs.begun[b].tolist(),
             horizon=inputs.horizon,
+            precedents=series(inputs.precedents) if inputs.precedents is not None else np.zeros((0, 0, 0)),
         )
 
     @property
