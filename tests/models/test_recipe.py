@@ -43,14 +43,26 @@ def test_training_is_shorter_and_of_fewer_networks_where_a_step_is_more_work(mon
     usual = settings(num_weeks=60)
     steps, members = usual.train.max_steps, usual.model.members
     assert (steps, members) == (recipe.LEAST_STEPS, 5)
-    work = (
-        (members + 1)
-        * usual.model.hidden_dim
-        * (usual.window.batch_size * usual.window.num_fcts * HORIZON + recipe.WORK_BESIDES)
-    )
+    window, model = usual.window, usual.model
+    cells = window.batch_size * (window.num_fcts + HORIZON) * HORIZON * (1 + model.lookback / recipe.BESIDES_LOOKBACK)
+    work = (members + 1) * model.hidden_dim * (cells + recipe.BESIDES_CELLS)
     monkeypatch.setattr(recipe, "MOST_WORK", steps * work / 2 + 1)
     dear = settings(num_weeks=60)
     assert (dear.train.max_steps, dear.model.members) == (steps, 2)
     monkeypatch.setattr(recipe, "MOST_WORK", steps * work / 20)
     dearer = settings(num_weeks=60)
     assert (dearer.train.max_steps, dearer.model.members) == (steps // 2, 1)
+
+
+def test_a_step_has_fewer_windows_where_the_horizon_is_long():
+    world = lognormal_world(num_items=200, num_weeks=150, horizon=HORIZON)
+    panel = Panel.from_frame(world.frame.drop_nulls("y").select("unique_id", "ds", "y"), Schema())
+    short, long = (settings_for(panel, "mqt", horizon, (0.5, 0.9)).config.window for horizon in (HORIZON, 60))
+    assert short.batch_size * short.num_fcts <= recipe.TRAJECTORIES_A_STEP
+    assert long.num_fcts == 60
+    assert long.batch_size * 60 * 60 <= recipe.FORECASTS_A_STEP
+
+
+@pytest.mark.parametrize(("num_weeks", "years"), [(56, 1), (161, 2), (213, 3), (300, 3)])
+def test_sales_of_several_years_ago_are_inputs_only_after_a_longer_history(num_weeks: int, years: int):
+    assert settings(num_weeks + 1).scaling.echoes == tuple(52 * number for number in range(1, years + 1))
