@@ -125,10 +125,11 @@ class BoundScaler:
     @cached_property
     def _constants(self) -> tuple[np.ndarray, np.ndarray]:
         """Location and scale of each series of the panel; NaN if they come from its own past."""
-        scaler = self.scaler
+        scaler, shape = self.scaler, self.panel.num_series
         if scaler.config.by in ("global", "none"):
-            shape = self.panel.num_series
             return np.full(shape, scaler.default_loc), np.full(shape, scaler.default_scale)
+        if np.isnan(scaler.scale).all():
+            return np.full(shape, np.nan), np.full(shape, np.nan)
         index = pc.call_function("index_in", [self.panel.ids], pc.SetLookupOptions(scaler.ids)).fill_null(-1).to_numpy()
         at = np.append(np.arange(len(scaler.loc)), -1)[index]
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]

@@ -193,7 +193,7 @@ def shard_frame(
 
     @torch.inference_mode()
     def forecast_batch(windows: Windows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        batch = assemble(windows).to(network.levels.device)
+        batch = assemble(windows, assemble.begun_steps(windows)).to(network.levels.device)
         return _rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values))
 
     part = plan.of_series(series)
