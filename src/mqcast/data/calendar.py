@@ -88,7 +88,8 @@ class Calendar:
 
     def holiday_days(self, start: int, stop: int) -> list[np.ndarray]:
         """The days (since 1970) of each holiday from `start` to before `stop`."""
-        days = (_holidays(region, *_years(start, stop)).get(name, ()) for region, name in self.holidays)
+        of = {region: _holidays(region, *_years(start, stop)) for region in {region for region, _ in self.holidays}}
+        days = (of[region].get(name, ()) for region, name in self.holidays)
         return [np.array([day for day in of_one if start <= day < stop], np.int64) for of_one in days]
 
     def period_days(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import numpy as np
-import pyarrow as pa
 
 from mqcast.data.calendar import occurring_holidays
 from mqcast.data.layout import Layout
@@ -121,7 +120,7 @@ def _codes(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
 
 
 def _ids(panel: Panel, series: np.ndarray) -> dict[str, np.ndarray]:
-    kept = panel.ids.take(pa.array(series))
+    kept = panel.names_of(series)
     _, offsets, text = kept.buffers()
     bounds = np.frombuffer(offsets, np.int64)[: len(kept) + 1]
     return {"id_offsets": bounds, "id_bytes": np.frombuffer(text or b"", np.uint8)[: int(bounds[-1])]}

@@ -177,7 +177,7 @@ def on_cores(device: torch.device, plan: CutoffPlan, num_threads: int) -> Callab
 
 @cache
 def _kept_threads(num: int, num_threads: int) -> ThreadPoolExecutor:
-    """Python threads that stay, each with this number of torch's: to change that number twice a call would take long."""
+    """Python threads that stay, each with this number of torch's, since changing that takes longer than a forecast."""
     return ThreadPoolExecutor(num, "mqcast-forecast", use_threads, (num_threads,))
 
 

@@ -55,11 +55,13 @@ class SplitLinear(nn.Module):
         self.bias = zeros(out_dim) if bias else None
 
     def forward(self, parts: Parts) -> Tensor:
+        total = self.bias
         pairs = zip(parts, self.weight.split_with_sizes(self.dims, dim=1), strict=True)
-        products = [F.linear(part, weight) for part, weight in sorted(pairs, key=lambda pair: pair[0].numel())]
-        if self.bias is not None:
-            products.insert(0, self.bias)
-        return sum(products[1:], start=products[0])
+        for part, weight in sorted(pairs, key=lambda pair: pair[0].numel()) if len(parts) > 1 else pairs:
+            product = F.linear(part, weight)
+            total = product if total is None else total + product
+        assert total is not None
+        return total
 
 
 class HorizonLinear(nn.Module):
