@@ -164,7 +164,11 @@ def test_a_run_can_be_fitted_with_a_horizon_alone(home: Path, tmp_path):
 def test_evaluate_prints_and_writes_what_python_finds(home: Path):
     found = json.loads(run("evaluate", home / "rev.parquet", home / "actuals.parquet", "--by", "horizon", "--json"))
     expected = evaluate(pl.read_parquet(home / "rev.parquet"), pl.read_parquet(home / "actuals.parquet"), by="horizon")
-    assert found == expected.to_dicts()
+    assert found["metrics"] == expected.to_dicts()
+    counted = pl.read_parquet(home / "rev.parquet")
+    assert (found["rows"], found["series"]) == (counted.height, counted["unique_id"].n_unique())
+    assert (found["cutoffs"], found["first_cutoff"]) == (counted["cutoff"].n_unique(), str(counted["cutoff"].min()))
+    assert (found["without_actual"], found["left_out"]) == (0, {"series": 0, "first": []})
     assert "P90" in run("evaluate", home / "rev.parquet", home / "panel", "--by", "horizon", "--missing", "drop")
     assert "mase" in run("evaluate", home / "rev.parquet", home / "actuals.parquet")
     shown = run(
@@ -172,6 +176,18 @@ def test_evaluate_prints_and_writes_what_python_finds(home: Path):
     )
     assert "brand" in shown
     assert "…" not in shown.split("\n", 1)[1], "nothing is cut where there is no terminal"
+
+
+def test_evaluate_counts_the_forecasts_that_no_actual_judges(home: Path, tmp_path):
+    forecasts, actuals = (pl.read_parquet(home / f"{name}.parquet") for name in ("rev", "actuals"))
+    gone, last = forecasts["unique_id"][0], actuals["ds"].max()
+    actuals.filter(pl.col("unique_id") != gone, pl.col("ds") < last).write_parquet(tmp_path / "fewer.parquet")
+    given = ("evaluate", home / "rev.parquet", tmp_path / "fewer.parquet", "--missing", "drop", "--json")
+    found = json.loads(run(*given))
+    lacking = forecasts.filter((pl.col("unique_id") == gone) | (pl.col("ds") == last))
+    assert found["without_actual"] == lacking.height
+    assert found["left_out"] == {"series": 1, "first": [gone]}
+    assert found["metrics"][0]["rows"] == found["rows"] - found["without_actual"]
 
 
 def test_volatility_prints_a_reading_and_compares(home: Path):
@@ -186,7 +202,7 @@ def test_volatility_prints_a_reading_and_compares(home: Path):
 
 def test_as_many_revisions_are_ranked_as_asked(home: Path):
     given = (home / "rev.parquet", home / "panel", "--top", 3)
-    assert len(json.loads(run("rank-revisions", *given, "--json"))) == 3
+    assert len(json.loads(run("rank-revisions", *given, "--json"))["ranked"]) == 3
     assert "unexplained" in run("rank-revisions", *given, "--per", "target", "--rank", "units")
 
 

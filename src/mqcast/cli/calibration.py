@@ -7,7 +7,7 @@ import typer
 
 from mqcast.cli.app import AsJson, app
 from mqcast.cli.forecasts import write_table
-from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, print_json, show
+from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, show
 from mqcast.cli.output import tell
 from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
@@ -47,12 +47,17 @@ def calibrate_command(
     options: dict[str, Any] = {"static": _static(static, actuals), **names}
     made = calibrate(backtest, known, tuple(by or ()), **options)
     made.save(out)
-    if judge is not None:
-        effect = made.effect(judge, known, **options)
-        print_json(effect) if as_json else show(effect, "Unseen forecasts, before and after")
-        return
     moved = int((made.shift != 0).any(axis=(0, 2, 3)).sum())
-    facts = {"calibrator": str(out), "levels": len(made.levels), "moved": moved, "dates": made.num_dates}
+    facts: dict[str, Any] = {
+        "calibrator": str(out),
+        "levels": len(made.levels),
+        "moved": moved,
+        "dates": made.num_dates,
+    }
+    if judge is not None:
+        facts["effect"] = made.effect(judge, known, **options)
+        if not as_json:
+            show(facts["effect"], "Unseen forecasts, before and after")
     tell(as_json, facts, f"{moved} of {len(made.levels)} levels move, by {made.num_dates} dates; they are in {out}")
 
 

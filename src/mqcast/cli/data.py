@@ -1,6 +1,5 @@
 """Commands about data: init, pack, inspect, demo."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,7 +39,7 @@ def demo(
 
     result = run_demo(folder, items, seed, steps, lambda text: None if as_json else console.print(text))
     if as_json:
-        typer.echo(json.dumps(asdict(result)))
+        print_json(asdict(result))
         return
     console.print(_summary_table(result.summary))
     console.print(f"\nEvaluated on {result.scored}:", highlight=False)

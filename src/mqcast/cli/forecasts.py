@@ -25,7 +25,7 @@ from mqcast.cli.app import (
     setting_of,
     train_options,
 )
-from mqcast.cli.output import facts_of_forecasts, facts_of_panel, tell
+from mqcast.cli.output import facts_of_forecasts, tell
 from mqcast.data.panel import Panel
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
@@ -174,7 +174,7 @@ def what_if_command(
     write_table(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
-    facts = {"rows": len(both), "series": both[data.schema.id].n_unique(), "total_change": changes}
+    facts = {**facts_of_forecasts(both.lazy(), data, of_some=True), "total_change": changes}
     tell(as_json, {"forecasts": str(out), **facts}, f"total change: {text}; by item and date in {out}")
 
 
@@ -205,8 +205,10 @@ def page_command(
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
-    forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
-    tell(as_json, {"page": str(out), "bytes": out.stat().st_size, **facts_of_panel(data)}, f"the page is {out}")
+    frame = None if panel is None else data
+    shown = pl.DataFrame(forecaster._write_page(out, frame, cutoff=cutoff, previous=previous, title=title))
+    facts = {"page": str(out), "bytes": out.stat().st_size, **facts_of_forecasts(shown.lazy(), data)}
+    tell(as_json, facts | {"last_observed": str(data.last_observed_date)}, f"the page is {out}")
 
 
 def _forecast_some(

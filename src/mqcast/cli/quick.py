@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mqcast.cli.app import MODELS, AsJson, app
-from mqcast.cli.output import console, tell
+from mqcast.cli.output import console, facts_of_forecasts, tell
 from mqcast.models import DEFAULT
 
 Columns = list[str] | None
@@ -58,7 +58,8 @@ def quick_command(
         verbose=not as_json,
         tell=(lambda text: None) if as_json else _say,
     )
-    facts = {"folder": str(made.folder), "roles": made.roles.to_dicts(), "decisions": made.decisions}
+    facts = {"folder": str(made.folder), "roles": made.roles, "decisions": made.decisions}
+    facts |= facts_of_forecasts(made.forecast.lazy(), made.forecaster.panel_)
     tell(as_json, facts, f"open {made.folder / 'page.html'}")
 
 
