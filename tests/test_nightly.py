@@ -133,11 +133,11 @@ def test_a_command_that_does_not_exist_like_this_is_told_as_json_too(place, word
 
 def test_a_bug_is_told_as_json_beside_its_traceback(place, monkeypatch):
     monkeypatch.setattr("mqcast.doctor.report", lambda: 1 / 0)
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), pytest.raises(ZeroDivisionError):
-        monkeypatch.setattr(sys, "argv", ["mqcast", "doctor", "--json"])
+    monkeypatch.setattr(sys, "argv", ["mqcast", "doctor", "--json"])
+    said_of_it = io.StringIO()
+    with contextlib.redirect_stdout(said_of_it), pytest.raises(ZeroDivisionError):
         main()
-    told = json.loads(told.getvalue())
+    told = json.loads(said_of_it.getvalue())
     assert told["error"] == {"kind": "ZeroDivisionError", "message": "division by zero"}
     assert told["exit_code"] == 1
 

@@ -114,7 +114,7 @@ def later_worlds(data: Data, cutoff: Any, horizon: int) -> Iterator[tuple[str, D
     yield "more sold after it", data.sold_later(cutoff, 7.0, 13.0)
     yield "nothing sold after it", data.sold_later(cutoff, 0.0, 0.0)
     yield "rows after it deleted", data.until(cutoff, horizon)
-    yield "further rows", data.grown(horizon)
+    yield "further rows", data.grown(horizon, cutoff)
     if data.static is None:
         yield "another series after it", data.joined_by_newcomer(cutoff)
 
