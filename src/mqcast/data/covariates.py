@@ -159,8 +159,9 @@ def _training_parts(panel: Panel, until: int | None) -> dict[Role, tuple[str, Ca
     def early(a: int, b: int) -> np.ndarray:
         if until is None:
             return np.ones(b - a, bool)
-        rows = np.arange(a, b)
-        return rows < ends[np.searchsorted(panel.offsets, rows, side="right") - 1]
+        first, last = np.searchsorted(panel.offsets, (a, b - 1), side="right") - 1
+        lengths = np.diff(np.clip(panel.offsets[first : last + 2], a, b))
+        return np.arange(a, b) < np.repeat(ends[first : last + 1], lengths)
 
     return {
         "static": ("static", lambda a, b: begun[a:b]),

@@ -55,9 +55,12 @@ class Pieces:
         """The row numbers in the array of some rows of the view."""
         if isinstance(index, slice):
             first, stop, step = index.indices(self.num_rows)
-            series = int(np.searchsorted(self.offsets, first, side="right")) - 1
-            if first < stop and stop <= self.offsets[min(series + 1, len(self.offsets) - 1)]:  # within one series
-                return slice(first + int(self.moved[series]), stop + int(self.moved[series]), step)
+            if first < stop and step == 1:
+                a, b = np.searchsorted(self.offsets, (first, stop - 1), side="right") - 1
+                if a == b:
+                    return slice(first + int(self.moved[a]), stop + int(self.moved[a]))
+                lengths = np.diff(np.clip(self.offsets[a : b + 2], first, stop))
+                return np.arange(first, stop) + np.repeat(self.moved[a : b + 1], lengths)
             index = np.arange(first, stop, step)
         index = np.asarray(index)
         return index + self.moved[np.searchsorted(self.offsets, index, side="right") - 1]
