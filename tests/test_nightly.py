@@ -124,6 +124,23 @@ def test_every_verb_says_what_it_did_as_one_object_with_its_warnings(place, comm
     assert keys | {"warnings"} <= told.keys()
 
 
+@pytest.mark.parametrize("options", ["", "--id a", "--span 1-2", "--paths 2"])
+def test_a_forecast_named_csv_is_csv(place, options):
+    for name in ("out.csv", "out.parquet"):
+        told = said(run("forecast", "run", "panel", name, *options.split(), "--json", cwd=place))
+        assert told["forecasts"] == name
+    table = pl.read_csv(place / "out.csv", try_parse_dates=True)
+    assert table.columns == pl.read_parquet(place / "out.parquet").columns
+    assert table["cutoff"].dtype == pl.Date
+    assert sorted(path.name for path in place.glob(".*")) == []
+
+
+@pytest.mark.parametrize("words", ["forecast run panel", "backtest panel", "what-if run panel sales.parquet"])
+def test_a_file_of_another_kind_is_refused_at_once(place, words):
+    done = run(*words.split(), "out.xlsx", "--json", cwd=place)
+    assert "name a .parquet or a .csv file" in json.loads(done.stdout)["error"]["message"]
+
+
 @pytest.mark.parametrize("words", ["evaluate --nope", "nope", "evaluate only_one"])
 def test_a_command_that_does_not_exist_like_this_is_told_as_json_too(place, words):
     done = run(*words.split(), "--json", cwd=place)

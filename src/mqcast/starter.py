@@ -21,8 +21,27 @@ from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
 
-IDS = ("unique_id", "item_id", "series_id", "ts_id", "sku", "item", "product", "article", "store", "shop", "id")
-TIMES = ("ds", "date", "timestamp", "datetime", "week", "time", "day", "month")
+IDS = (
+    "unique_id",
+    "item_id",
+    "series_id",
+    "ts_id",
+    "sku",
+    "item",
+    "product",
+    "article",
+    "store",
+    "shop",
+    "id",
+    "artikel",
+    "produkt",
+    "filiale",
+    "markt",
+)
+TIMES = (
+    *("ds", "date", "timestamp", "datetime", "week", "time", "day", "month"),
+    *("datum", "woche", "tag", "monat", "zeit"),
+)
 TARGETS = (
     "y",
     "target",
@@ -40,10 +59,11 @@ TARGETS = (
     "turnover",
     "consumption",
     "value",
+    *("absatz", "menge", "verkauf", "verkäufe", "stück", "nachfrage", "umsatz"),
 )
 PLANNED = {  # words in the names of columns that are known ahead, if someone plans them
     *("promo", "promotion", "promotions", "onpromotion", "price", "prices", "discount", "markdown"),
-    *("holiday", "holidays", "event", "feature", "display", "open"),
+    *("holiday", "holidays", "event", "feature", "display", "open", "aktion", "preis", "rabatt"),
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 ONE_SERIES = "series"  # the id of data without one
@@ -196,14 +216,16 @@ def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, 
     return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
 
 
-def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError | None]:
+def starter_toml(
+    look: Look, horizon: int, what: str, quantiles: Sequence[float] = (0.5, 0.9)
+) -> tuple[str, MqcastError | None]:
     """The file's text, and why the data cannot be packed like this, if so. All rows are packed to find out."""
     schema, settings, trouble = look.schema, None, None
     try:
         with tempfile.TemporaryDirectory(prefix="mqcast-init-") as folder:
             panel = pack(look.source, Path(folder) / "panel", schema)
             schema = panel.schema.replace(kinds={})
-            settings = settings_for(panel, DEFAULT, horizon, (0.5, 0.9)).config
+            settings = settings_for(panel, DEFAULT, horizon, tuple(quantiles)).config
             del panel
     except MqcastError as error:
         trouble = error
@@ -223,14 +245,14 @@ def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError 
     lines += [f"# Left out: {', '.join(f'{name} ({why})' for name, why in look.left_out.items())}."] * bool(
         look.left_out
     )
-    return "\n".join([*lines, *_settings(horizon, settings)]) + "\n", trouble
+    return "\n".join([*lines, *_settings(horizon, quantiles, settings)]) + "\n", trouble
 
 
-def _settings(horizon: int, fitting: RunConfig | None) -> list[str]:
+def _settings(horizon: int, quantiles: Sequence[float], fitting: RunConfig | None) -> list[str]:
     """What to forecast; and as comments the settings that follow from the data, which `fit` finds by itself."""
     lines = ["", "# What to forecast. All other settings follow from the data when a network is fitted, as in Python."]
     lines += ["# As the data are, they would be those that are written as comments: remove the sign to say otherwise."]
-    said = {"window": [f"horizon = {horizon}"], "model": [f'model = "{DEFAULT}"', "quantiles = [0.5, 0.9]"]}
+    said = {"window": [f"horizon = {horizon}"], "model": [f'model = "{DEFAULT}"', f"quantiles = {list(quantiles)}"]}
     for table, names in SHOWN.items():
         comments = [] if fitting is None else [f"# {line}" for line in _lines(getattr(fitting, table), names)]
         lines += ["", f"[{table}]", *said.get(table, []), *comments]
@@ -253,7 +275,7 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
 
 def words_in(name: str) -> Iterable[str]:
     """`Weekly_Sales` and `weeklySales`: weekly, sales."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").replace("-", " ").lower().split()
+    return re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
 
 
 def _lines(settings: Settings, names: tuple[str, ...]) -> list[str]:

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.forecasts import write_table
+from mqcast.cli.forecasts import table_file, write_table
 from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, show
 from mqcast.cli.output import tell
 from mqcast.data.export import frames_of
 from mqcast.data.panel import Panel
-from mqcast.errors import ConfigError
 
 Static = Annotated[
     Path | None,
@@ -78,8 +77,7 @@ def recalibrate_command(
     from mqcast.calibration import Calibrator
     from mqcast.data.source import read_table
 
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    table_file(out)
     made = Calibrator.load(calibrator)
     frame = made.apply(read_table(forecasts, "the forecasts"), static=_static(static, static), id=id, time=time)
     write_table(frame, out)

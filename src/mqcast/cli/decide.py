@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.forecasts import write_table
+from mqcast.cli.forecasts import table_file, write_table
 from mqcast.cli.output import tell
-from mqcast.errors import ConfigError
 
 
 @app.command("orders")
@@ -38,8 +37,7 @@ def orders_command(
     """
     from mqcast.decide import Policy, orders
 
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    table_file(out)
     options: dict[str, Any] = {"service": service}
     policy = Policy(
         lead_time,

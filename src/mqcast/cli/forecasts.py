@@ -27,6 +27,7 @@ from mqcast.cli.app import (
 )
 from mqcast.cli.output import facts_of_forecasts, tell
 from mqcast.data.panel import Panel
+from mqcast.data.written import csv_of
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.forecast.ends import only
@@ -40,7 +41,7 @@ from mqcast.models.protocol import CanWrite
 from mqcast.settings.merge import tables_of
 
 Trained = Annotated[Path, typer.Argument(help="A trained run.")]
-Out = Annotated[Path, typer.Argument(help="The Parquet file to write.")]
+Out = Annotated[Path, typer.Argument(help="The file to write, .parquet or .csv.")]
 
 
 @app.command("forecast")
@@ -78,6 +79,7 @@ def forecast_command(
     [bold]mqcast forecast runs/first panel two.parquet --cutoff each --id A12 --id A17[/bold],
     [bold]mqcast forecast runs/first panel totals.parquet --span 1-4 --span 1-8[/bold]
     """
+    table_file(out)
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
     asked = None
@@ -104,7 +106,7 @@ def revisions_command(
 
     Example: [bold]mqcast revisions runs/first panel revisions.parquet --start 2024-01-07[/bold]
     """
-    _forecast(run, panel, out, start, end, processes, device, as_json)
+    _forecast(run, panel, table_file(out), start, end, processes, device, as_json)
 
 
 @app.command("backtest")
@@ -131,6 +133,7 @@ def backtest_command(
     """
     from mqcast.forecaster import Forecaster
 
+    table_file(out)
     layers = said_layers(config, set, horizon=horizon, model=model, quantiles=quantile)
     options = train_options(layers, horizon, quantile)
     forecaster = Forecaster(
@@ -169,6 +172,7 @@ def what_if_command(
     """
     from mqcast.forecaster import Forecaster
 
+    table_file(out)
     data = Panel.open(panel)
     both = Forecaster.load(run, data).what_if(future, baseline)
     write_table(both, out)
@@ -240,23 +244,42 @@ def _forecast(
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
     dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
-    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
+
+    def draft(name: str) -> Path:
+        return out.with_name(f".{out.name}.{name}.parquet")
+
+    made = table_file(out) if out.suffix == ".parquet" else draft("table")
+    quantiles = made if asked is None else draft("quantiles")
     if isinstance(trained, CanWrite):
         with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
             trained.write(data, quantiles, first, last, on_progress)
     else:
         write_table(trained.forecast(data, first, last), quantiles)
-    if asked is not None and dependence is not None and is_first():
-        try:
-            asked.write(quantiles, dependence, data, out)
-        finally:
-            quantiles.unlink(missing_ok=True)
-    if is_first():
-        facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
-        tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+    if not is_first():
+        return
+    try:
+        if asked is not None and dependence is not None:
+            asked.write(quantiles, dependence, data, made)
+        facts = facts_of_forecasts(made, data) if as_json else {}
+        if made != out:
+            write_table(pl.read_parquet(made), out)
+    finally:
+        for path in {quantiles, made} - {out}:
+            path.unlink(missing_ok=True)
+    tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
 
 
 def write_table(table: pl.DataFrame, out: Path) -> None:
+    """The table as a file of its name's kind."""
+    table_file(out)
     packed = io.BytesIO()
-    table.write_csv(packed) if out.suffix == ".csv" else table.write_parquet(packed)
-    write_file(out, packed.getvalue())
+    if out.suffix == ".parquet":
+        table.write_parquet(packed)
+    write_file(out, packed.getvalue() if out.suffix == ".parquet" else csv_of(table))
+
+
+def table_file(out: Path) -> Path:
+    """A path that says whether its file is Parquet or CSV; to be asked before long work, not after it."""
+    if out.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    return out

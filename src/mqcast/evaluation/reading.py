@@ -60,16 +60,16 @@ def names_in(
     """
     names = Names.of(schema, **given)
     frame = next(iter(forecasts.values()), None) if isinstance(forecasts, Mapping) else forecasts
-    is_said = schema is not None or given.get("id") or given.get("time")
-    if is_said or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
+    if schema is not None or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
         return names
     source = open_source(frame, "the forecasts")
     others = [name for name in source.names if name not in OF_FORECASTS and level_of(name) is None]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names
-    id = next(name for name in others if name not in dates)
-    return Names.of(id=id, time=dates[0], target=given.get("target"))
+    found = {"id": next(name for name in others if name not in dates), "time": dates[0]}
+    is_other = any(given.get(role) not in (None, name) for role, name in found.items())
+    return names if is_other else Names.of(**found, target=given.get("target"))
 
 
 def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
