@@ -257,7 +257,7 @@ def test_what_cannot_be_forecast_says_why(run, tmp_path):
         forecast(run, sample_panel(), tmp_path / "f", first="2019-05-05", last="2019-03-03")
     with pytest.raises(ConfigError, match="2031-05-04, is after the last, 2019-10-06"):
         forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04")
-    with pytest.raises(DataError, match="another span"):
+    with pytest.raises(DataError, match="give another cutoff"):
         forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04", last="2031-05-04")
     with pytest.raises(ConfigError, match="is not a date"):
         forecast(run, sample_panel(), tmp_path / "f", first="soon")
@@ -265,3 +265,16 @@ def test_what_cannot_be_forecast_says_why(run, tmp_path):
     with pytest.raises(ArtifactError, match="cannot write"):
         forecast(run, sample_panel(), tmp_path / "file" / "f")
     assert CONFIG.window.horizon == HORIZON
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "problem"),
+    [
+        (week(500), "no series can be forecast from 2028-08-06: the data go from 2019-01-06 to .*up to 4 steps after"),
+        (week(-9), "no series can be forecast from 2018-11-04: the data go from 2019-01-06"),
+        (week(20) + dt.timedelta(days=2), "the cutoff 2019-05-28 is no date of W-SUN; give 2019-05-26"),
+    ],
+)
+def test_a_cutoff_that_no_series_has_is_told_with_those_that_there_are(run, cutoff, problem):
+    with pytest.raises(DataError, match=problem):
+        predict.forecast_frame(run, sample_panel(), first=cutoff, last=cutoff)
