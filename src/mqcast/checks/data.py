@@ -134,12 +134,18 @@ class Data:
         return self.with_rows(self.rows.filter(pl.col(self.schema.id).is_in(list(ids))))
 
     def until(self, cutoff: Any, horizon: int) -> "Data":
-        """What was known at a date: no target and nothing observed after it, and the plan of `horizon` steps."""
-        time = pl.col(self.schema.time)
+        """What was known at a date: no target and nothing observed after it, and the plan of `horizon` steps.
+
+        Series that lack a row of the plan, since their history has a gap there, are left out.
+        """
+        time, id = pl.col(self.schema.time), self.schema.id
         if not self.needs_plan:
             return self.with_rows(self.rows.filter(time <= cutoff))
         later = self.rows.filter(time > cutoff)[self.schema.time].unique().sort()
-        rows = self.rows.filter(time <= later[min(horizon, len(later)) - 1]) if len(later) else self.rows
+        planned = later.head(horizon)
+        rows = self.rows.filter(time <= planned[-1]) if len(later) else self.rows
+        if self.schema.known and len(later):
+            rows = rows.filter(time.is_in(planned.implode()).sum().over(id) == len(planned))
         unknown = [self.schema.target, *self.schema.past]
         hidden = [pl.when(time <= cutoff).then(name).alias(name) for name in unknown]
         if flag := self.schema.observed:

@@ -165,10 +165,10 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        said: list[str] = []
-        code = run_processes(num, _program.module, sys.argv[1:], said.append)
+        said: list[tuple[str, str]] = []
+        code = run_processes(num, _program.module, sys.argv[1:], lambda *one: said.append(one))
         if said:
-            tell_error("; ".join(said), MqcastError.__name__, code)
+            tell_error("; ".join(text for text, _ in said), said[0][1], code)
         sys.exit(code)
     gc.freeze()  # the garbage collector then skips everything that was imported before
 
@@ -224,7 +224,10 @@ def _main() -> None:
             if "--debug" in sys.argv:
                 raise error
             code = 128 + error.signal if isinstance(error, Interrupted) else 2
-            if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
+            if not (
+                is_worker()
+                and say_why(str(error), type(error).__name__, isinstance(error, Interrupted | PeerLostError))
+            ):
                 tell_error(str(error), type(error).__name__, code)
             sys.exit(code)
         except KeyboardInterrupt:
