@@ -405,3 +405,25 @@ def test_a_remedy_is_said_as_the_option_that_it_is(home: Path, monkeypatch, caps
     told = capsys.readouterr().err
     assert "--missing drop" in told
     assert "missing=" not in told
+
+
+def test_ids_of_several_columns_are_said_with_a_comma(home: Path, tmp_path):
+    paths = [tmp_path / f"{name}.csv" for name in ("rev", "actuals")]
+    for path in paths:
+        table = pl.read_parquet(home / f"{path.stem}.parquet")
+        parts = pl.col("unique_id").str.split("_").list.to_struct(fields=["kind", "number"])
+        table.with_columns(parts).unnest("unique_id").write_csv(path)
+    told = json.loads(run("evaluate", *paths, "--id", "kind, number", "--json"))
+    alone = json.loads(run("evaluate", home / "rev.parquet", home / "actuals.parquet", "--json"))
+    assert told["metrics"][0] == pytest.approx(alone["metrics"][0])
+    assert told["series"] == alone["series"]
+
+
+def test_scenarios_with_names_are_set_beside_the_plan(home: Path, tmp_path):
+    plan, out = home / "plan.parquet", tmp_path / "both.csv"
+    run("what-if", home / "run", home / "panel", f"all={plan}", f"again={plan}", out)
+    both = pl.read_csv(out)
+    assert {"q0.5_baseline", "q0.5_all", "q0.5_all_change", "q0.5_again"} <= set(both.columns)
+    assert both["q0.5_all"].equals(both["q0.5_again"], check_names=False)
+    problem = run("what-if", home / "run", home / "panel", f"all={plan}", plan, out, fails=True)
+    assert "write name=file" in problem

@@ -10,6 +10,7 @@ from mqcast.cli.forecasts import table_file, write_table
 from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, show
 from mqcast.cli.output import tell
 from mqcast.data.export import frames_of
+from mqcast.data.joined import joined_name
 from mqcast.data.panel import Panel
 
 Static = Annotated[
@@ -79,7 +80,9 @@ def recalibrate_command(
 
     table_file(out)
     made = Calibrator.load(calibrator)
-    frame = made.apply(read_table(forecasts, "the forecasts"), static=_static(static, static), id=id, time=time)
+    frame = made.apply(
+        read_table(forecasts, "the forecasts"), static=_static(static, static), id=joined_name(id), time=time
+    )
     write_table(frame, out)
     tell(as_json, {"forecasts": str(out), "rows": len(frame)}, f"{len(frame)} recalibrated forecasts are in {out}")
 

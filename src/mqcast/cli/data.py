@@ -9,7 +9,7 @@ from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, progress
 from mqcast.cli.output import console, print_json, tell
-from mqcast.data.joined import PLUS, with_joined_id
+from mqcast.data.joined import joined_name, with_joined_id
 from mqcast.data.panel import Panel, pack
 from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema
@@ -164,11 +164,6 @@ def pack_command(
     with progress("packing", quiet=as_json) as on_progress:
         panel = pack(rows, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
-
-
-def joined_name(id: str | None) -> Any:
-    """store,item → store+item, the name of the joined column."""
-    return id if id is None else PLUS.join(part.strip() for part in id.split(","))
 
 
 def _fill(text: str) -> tuple[str, float | str]:

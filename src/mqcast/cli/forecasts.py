@@ -157,7 +157,14 @@ def backtest_command(
 def what_if_command(
     run: Trained,
     panel: Packed,
-    future: Annotated[Path, typer.Argument(help="Parquet or CSV of the rows that change: id, date and known columns.")],
+    future: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]FUTURE...",
+            help="Parquet or CSV of the rows that change: id, date and known columns; several scenarios have names: "
+            "more=more.csv none=none.csv.",
+        ),
+    ],
     out: Out,
     baseline: Annotated[
         Path | None, typer.Option(help="The plan to compare with; left out: the one in the panel.")
@@ -166,15 +173,16 @@ def what_if_command(
 ) -> None:
     """Forecast a changed plan and the plan itself, side by side: q0.5, q0.5_baseline, q0.5_change …
 
-    Only the items that change are forecast.
+    Only the items that change are forecast. Several scenarios are set beside the plan: q0.5_baseline, q0.5_more …
 
-    Example: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold]
+    Examples: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold],
+    [bold]mqcast what-if runs/first panel more=more.csv none=none.csv change.csv[/bold]
     """
     from mqcast.forecaster import Forecaster
 
     table_file(out)
     data = Panel.open(panel)
-    both = Forecaster.load(run, data).what_if(future, baseline)
+    both = Forecaster.load(run, data).what_if(_scenarios(future), baseline)
     write_table(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
@@ -213,6 +221,19 @@ def page_command(
     shown = pl.DataFrame(forecaster._write_page(out, frame, cutoff=cutoff, previous=previous, title=title))
     facts = {"page": str(out), "bytes": out.stat().st_size, **facts_of_forecasts(shown.lazy(), data)}
     tell(as_json, facts | {"last_observed": str(data.last_observed_date)}, f"the page is {out}")
+
+
+def _scenarios(given: list[str]) -> Any:
+    """One file of changes, or {name: file}."""
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return given[0]
+    scenarios: dict[str, str] = {}
+    for text in given:
+        name, sign, file = text.partition("=")
+        if not sign or not name or not file or name in scenarios:
+            raise ConfigError(f"{text!r} is no scenario with a name of its own; write name=file, such as more=more.csv")
+        scenarios[name] = file
+    return scenarios
 
 
 def _forecast_some(

@@ -13,6 +13,7 @@ from rich.table import Table
 from mqcast.cli.app import AsJson, app
 from mqcast.cli.output import MOST_NAMED, console, print_json, tell
 from mqcast.data.export import frames_of
+from mqcast.data.joined import joined_name
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 Forecasts = Annotated[Path, typer.Argument(help="Parquet or CSV with id, cutoff, date, q0.5, q0.9 …")]
 Actuals = Annotated[Path, typer.Argument(help="Parquet or CSV with id, date and target, or a packed panel.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column of series ids; default: unique_id.")]
+Id = Annotated[
+    str | None, typer.Option("--id", help="The column of series ids, or several: store,item; default: unique_id.")
+]
 Time = Annotated[str | None, typer.Option("--time", help="The column of target dates; default: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
 ANY_WIDTH = 10_000  # characters
@@ -320,7 +323,7 @@ def actuals_in(
     path: Path, id: str | None, time: str | None, target: str | None
 ) -> tuple[pl.DataFrame | Path, dict[str, Any]]:
     """The actuals of a file or of a packed panel, and the names of its columns."""
-    names = {"id": id, "time": time, "target": target}
+    names = {"id": joined_name(id), "time": time, "target": target}
     if not is_panel(path):
         return path, names
     if any(names.values()):

@@ -120,7 +120,9 @@ def with_changes(rows: pl.DataFrame, changes: pl.DataFrame, schema: Schema) -> p
             and not changes.schema[name].is_numeric()
             and changes[name].dtype != pl.Boolean
         ):
-            raise ColumnTypeError(f"the future's column {name!r} holds {changes.schema[name]}, not numbers; convert it")
+            kind = changes.schema[name]
+            held = "text" if kind in (pl.String, pl.Categorical, pl.Enum) else kind
+            raise ColumnTypeError(f"the future's column {name!r} holds {held}, not numbers; convert it")
     changes = changes.with_columns(pl.col(name).cast(rows.schema[name]) for name in (schema.time, *names))
     ends = _free_name("last sale", rows.columns)
     last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))

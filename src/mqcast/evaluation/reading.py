@@ -19,6 +19,7 @@ from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
+from mqcast.data.joined import with_joined_id
 from mqcast.data.schema import OF_FORECASTS, Schema
 from mqcast.data.source import open_source
 from mqcast.errors import (
@@ -67,9 +68,9 @@ def names_in(
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names
-    found = {"id": next(name for name in others if name not in dates), "time": dates[0]}
-    is_other = any(given.get(role) not in (None, name) for role, name in found.items())
-    return names if is_other else Names.of(**found, target=given.get("target"))
+    id, time = next(name for name in others if name not in dates), dates[0]
+    is_other = given.get("id") not in (None, id) or given.get("time") not in (None, time)
+    return names if is_other else Names.of(id=id, time=time, target=given.get("target"))
 
 
 def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
@@ -115,7 +116,7 @@ def read_forecasts(
 ) -> ForecastTable:
     """Check a forecast frame and sort it."""
     names = names or Names()
-    source = open_source(frame, what)
+    source = with_joined_id(open_source(frame, what), names.id)
     levels = _levels(source.names)
     columns = columns_of(
         source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon, text=names.id
@@ -153,7 +154,8 @@ def read_forecasts(
 def read_actuals(frame: IntoDataFrame | Read, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
     """Check a frame of demand and sort it; missing values are NaN."""
     names = names or Names()
-    columns = columns_of(frame, [names.id, names.time, names.target], what, text=names.id)
+    source = with_joined_id(open_source(frame, what), names.id)
+    columns = columns_of(source, [names.id, names.time, names.target], what, text=names.id)
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({names.time: columns[names.time]}, what)
     time = times[names.time]
