@@ -50,7 +50,7 @@ class NumberScaler:
     def forward(self, block: str, values: np.ndarray) -> np.ndarray:
         """Scaled float32 numbers; 0 for missing values."""
         scaled = compressed((values - self.loc[block]) / self.scale[block])
-        return np.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
+        return np.where(np.isfinite(scaled), scaled, 0.0).astype(np.float32)
 
 
 @dataclass(frozen=True)

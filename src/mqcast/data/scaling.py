@@ -198,7 +198,7 @@ def _running(values: np.ndarray) -> np.ndarray:
 
 def _at(values: np.ndarray, past: np.ndarray) -> np.ndarray:
     """For each series, what its first 0, 1, 2 … rows give, at some numbers of rows."""
-    return np.take_along_axis(values, past, axis=1)
+    return values[np.arange(len(values))[:, None], past]
 
 
 def _fading(values: np.ndarray, half_life: float | None) -> np.ndarray:
