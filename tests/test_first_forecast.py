@@ -244,3 +244,21 @@ def test_a_network_is_trained_within_the_minutes(tmp_path):
     found = made(sales(80), tmp_path, model="mqt", minutes=0.1)
     assert found.backtest is not None
     assert found.forecast.height == 4 * HORIZON
+
+
+def test_the_value_that_made_a_column_text_and_wide_tables_are_told(tmp_path):
+    path = tmp_path / "sales.csv"
+    sales().write_csv(path)
+    lines = path.read_text().splitlines()
+    for old, new, problem in (
+        ("2024-02-04", "04.02.2024", r"time column .*'week' is text because of .*sales.csv, row 6: '04.02.2024'"),
+        (lines[5].split(",")[-1], "many", r"target column .*'units' is text because of .*sales.csv, row 6: 'many'"),
+    ):
+        path.write_text("\n".join([*lines[:5], lines[5].replace(old, new), *lines[6:]]))
+        with pytest.raises(MqcastError, match=problem):
+            made(path, tmp_path)
+    wide = pl.DataFrame({"item": ["tea"]} | {f"2024-01-{day:02}": [3.0] for day in range(1, 29)})
+    with pytest.raises(
+        MqcastError, match=r"columns 2024-01-01, 2024-01-02 … are dates: give one row a series and date"
+    ):
+        made(wide, tmp_path)

@@ -16,7 +16,7 @@ from mqcast.data.panel import pack
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source, read_table
 from mqcast.data.values import as_codes
-from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
@@ -107,9 +107,9 @@ def look_at(
         raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
-    time = time or _found(TIMES, dates, "time", "dates")
+    time = time or _found(TIMES, dates, "time", "dates", source)
     free = [name for name in numbers if name not in (*(id or "").split(PLUS), *IDS, *taken)]
-    target = target or _found(TARGETS, free, "target", "numbers")
+    target = target or _found(TARGETS, free, "target", "numbers", source)
     whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
     id = id or _id(source, time, [name for name in whole if name not in (time, target)])
     parts = id_columns(id, source.names)
@@ -259,7 +259,7 @@ def _settings(horizon: int, quantiles: Sequence[float], fitting: RunConfig | Non
     return lines
 
 
-def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str) -> str:
+def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source) -> str:
     """The candidate with a wanted name or, failing that, with a wanted word in its name."""
     for word in wanted:
         if exact := [name for name in candidates if name.lower() == word]:
@@ -270,7 +270,21 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
     if len(candidates) == 1:
         return candidates[0]
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; name it: --{role}")
+    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {_remedy(role, source)}")
+
+
+def _remedy(role: str, source: Source) -> str:
+    """What to do if no column has a role: a value that made a column text is the likeliest reason."""
+    if mixed := [name for name in source.names if source.is_mixed(name)]:
+        why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
+        return f"{why}; correct it, or name another: --{role}"
+    of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
+    if len(of_dates) > 1:
+        return (
+            f"the columns {of_dates[0]}, {of_dates[1]} … are dates: give one row a series and date instead, for "
+            "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
+        )
+    return f"name it: --{role}"
 
 
 def words_in(name: str) -> Iterable[str]:
