@@ -367,7 +367,7 @@ def test_the_commands_calibrate_and_recalibrate_files(tmp_path: Path):
     done = CliRunner().invoke(
         app, ["calibrate", files["backtest"], files["actuals"], *options, "--judge", files["later"]]
     )
-    assert [row["level"] for row in json.loads(done.output)] == list(LEVELS)
+    assert [row["level"] for row in json.loads(done.output)["effect"]] == list(LEVELS)
 
 
 def test_longer_leads_than_those_fitted_move_like_the_longest():

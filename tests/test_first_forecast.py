@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mqcast.cli import app
 from mqcast.data.excel_files import excel_of
 from mqcast.data.joined import id_columns, with_joined_id
 from mqcast.data.source import open_source
+from mqcast.errors import SeriesLeftOutWarning
 from mqcast.first_forecast import FirstForecast
 
 WEEKS, HORIZON = 40, 4
@@ -97,6 +99,50 @@ def test_known_columns_need_their_coming_values_and_are_past_without_them(tmp_pa
     said = made(sales(), tmp_path / "said", known="promo", static=["city"])
     assert roles(said)["promo"] == "past"
     assert dict(said.roles.select("column", "why").iter_rows())["promo"] == "its coming values are not in the data"
+
+
+def test_a_second_file_holds_the_plan(tmp_path):
+    history, plan = (sales(ahead=HORIZON).filter(part) for part in (pl.col("units") >= 0, pl.col("units").is_null()))
+    whole = made(sales(ahead=HORIZON), tmp_path / "whole")
+    plan.select("shop", "product", "week", "promo", "price").write_csv(tmp_path / "plan.csv", separator=";")
+    found = made(history, tmp_path / "parts", future=tmp_path / "plan.csv")
+    assert roles(found) == roles(whole)
+    assert roles(found)["promo"] == roles(found)["price"] == "known"
+    assert found.forecast.select("q0.5").equals(whole.forecast.select("q0.5"))
+    stranger = plan.with_columns(product=pl.lit("salt"))
+    with pytest.warns(SeriesLeftOutWarning, match="2 series of the future have no sales .*'1/salt'"):
+        made(history, tmp_path / "more", future=pl.concat([plan, stranger]))
+    for wrong, problem in (
+        (plan.select("shop", "product", "week"), "has no column of the frame but 'shop.product' and 'week'"),
+        (plan.drop("week"), "the future has no column 'week'"),
+        (plan.with_columns(pl.col("week") - dt.timedelta(weeks=30)), "no row after the last sale"),
+    ):
+        with pytest.raises(MqcastError, match=problem):
+            made(history, tmp_path / "wrong", future=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_german_names_are_known(tmp_path):
+    names = {"shop": "Filiale", "product": "Artikel-Nr.", "week": "Woche (Montag)", "units": "Absatz [Stk]"}
+    found = made(sales().rename(names), tmp_path)
+    assert roles(found)["Absatz [Stk]"] == "target"
+    assert roles(found)["Filiale+Artikel-Nr."] == "id"
+
+
+def test_the_settings_to_go_on_from_have_the_levels_of_the_forecast(tmp_path):
+    settings = tomllib.loads((made(sales(), tmp_path).folder / "mqcast.toml").read_text())
+    assert settings["model"]["quantiles"] == [0.1, 0.5, 0.9]
+
+
+def test_joined_ids_are_joined_in_every_later_frame(tmp_path):
+    found = made(sales(ahead=HORIZON), tmp_path)
+    forecaster = Forecaster.load(found.folder / "forecaster")
+    plan = sales(ahead=HORIZON).filter(pl.col("units").is_null())
+    assert forecaster.predict(future=plan).height == found.forecast.height
+    changed = forecaster.what_if(plan.filter(pl.col("product") == "tea").with_columns(promo=1))
+    assert changed["shop+product"].unique().sort().to_list() == ["1/tea", "2/tea"]
+    stock = plan.select("shop", "product").unique().with_columns(on_hand=3)
+    assert mqcast.orders(found.forecast.drop("shop", "product"), stock, mqcast.Policy(service_level=0.9)).height == 4
 
 
 def test_the_backtest_never_saw_the_dates_that_it_is_judged_on(tmp_path):
@@ -198,3 +244,21 @@ def test_a_network_is_trained_within_the_minutes(tmp_path):
     found = made(sales(80), tmp_path, model="mqt", minutes=0.1)
     assert found.backtest is not None
     assert found.forecast.height == 4 * HORIZON
+
+
+def test_the_value_that_made_a_column_text_and_wide_tables_are_told(tmp_path):
+    path = tmp_path / "sales.csv"
+    sales().write_csv(path)
+    lines = path.read_text().splitlines()
+    for old, new, problem in (
+        ("2024-02-04", "04.02.2024", r"time column .*'week' is text because of .*sales.csv, row 6: '04.02.2024'"),
+        (lines[5].split(",")[-1], "many", r"target column .*'units' is text because of .*sales.csv, row 6: 'many'"),
+    ):
+        path.write_text("\n".join([*lines[:5], lines[5].replace(old, new), *lines[6:]]))
+        with pytest.raises(MqcastError, match=problem):
+            made(path, tmp_path)
+    wide = pl.DataFrame({"item": ["tea"]} | {f"2024-01-{day:02}": [3.0] for day in range(1, 29)})
+    with pytest.raises(
+        MqcastError, match=r"columns 2024-01-01, 2024-01-02 … are dates: give one row a series and date"
+    ):
+        made(wide, tmp_path)

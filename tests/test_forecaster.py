@@ -241,7 +241,7 @@ def test_mistakes_in_changes_say_what_to_give():
             "no column 'promo_display' or 'promo_coupon'; give the known",
         ),
         (pl.concat([one, one]), DataError, "series 'item_000003', .*the future has 2 rows"),
-        (one.with_columns(promo_display=pl.lit("yes")), ColumnTypeError, "'promo_display' holds String, not numbers"),
+        (one.with_columns(promo_display=pl.lit("yes")), ColumnTypeError, "'promo_display' holds text, not numbers"),
         ({"baseline": one}, ConfigError, "a scenario is called 'baseline'"),
         ({}, ConfigError, "there is no scenario"),
         (one.with_columns(pl.col("ds").dt.offset_by("-1y")), DataError, "no row after the last sale"),

@@ -164,7 +164,11 @@ def test_a_run_can_be_fitted_with_a_horizon_alone(home: Path, tmp_path):
 def test_evaluate_prints_and_writes_what_python_finds(home: Path):
     found = json.loads(run("evaluate", home / "rev.parquet", home / "actuals.parquet", "--by", "horizon", "--json"))
     expected = evaluate(pl.read_parquet(home / "rev.parquet"), pl.read_parquet(home / "actuals.parquet"), by="horizon")
-    assert found == expected.to_dicts()
+    assert found["metrics"] == expected.to_dicts()
+    counted = pl.read_parquet(home / "rev.parquet")
+    assert (found["rows"], found["series"]) == (counted.height, counted["unique_id"].n_unique())
+    assert (found["cutoffs"], found["first_cutoff"]) == (counted["cutoff"].n_unique(), str(counted["cutoff"].min()))
+    assert (found["without_actual"], found["left_out"]) == (0, {"series": 0, "first": []})
     assert "P90" in run("evaluate", home / "rev.parquet", home / "panel", "--by", "horizon", "--missing", "drop")
     assert "mase" in run("evaluate", home / "rev.parquet", home / "actuals.parquet")
     shown = run(
@@ -172,6 +176,18 @@ def test_evaluate_prints_and_writes_what_python_finds(home: Path):
     )
     assert "brand" in shown
     assert "…" not in shown.split("\n", 1)[1], "nothing is cut where there is no terminal"
+
+
+def test_evaluate_counts_the_forecasts_that_no_actual_judges(home: Path, tmp_path):
+    forecasts, actuals = (pl.read_parquet(home / f"{name}.parquet") for name in ("rev", "actuals"))
+    gone, last = forecasts["unique_id"][0], actuals["ds"].max()
+    actuals.filter(pl.col("unique_id") != gone, pl.col("ds") < last).write_parquet(tmp_path / "fewer.parquet")
+    given = ("evaluate", home / "rev.parquet", tmp_path / "fewer.parquet", "--missing", "drop", "--json")
+    found = json.loads(run(*given))
+    lacking = forecasts.filter((pl.col("unique_id") == gone) | (pl.col("ds") == last))
+    assert found["without_actual"] == lacking.height
+    assert found["left_out"] == {"series": 1, "first": [gone]}
+    assert found["metrics"][0]["rows"] == found["rows"] - found["without_actual"]
 
 
 def test_volatility_prints_a_reading_and_compares(home: Path):
@@ -186,7 +202,7 @@ def test_volatility_prints_a_reading_and_compares(home: Path):
 
 def test_as_many_revisions_are_ranked_as_asked(home: Path):
     given = (home / "rev.parquet", home / "panel", "--top", 3)
-    assert len(json.loads(run("rank-revisions", *given, "--json"))) == 3
+    assert len(json.loads(run("rank-revisions", *given, "--json"))["ranked"]) == 3
     assert "unexplained" in run("rank-revisions", *given, "--per", "target", "--rank", "units")
 
 
@@ -330,15 +346,24 @@ def test_every_verb_explains_itself_with_an_example():
         (["fit", "HOME/panel", "r", "--horizon", "4", "--model", "mqtt"], "model"),
         (["fit", "HOME/panel", "r", "--horizon", "4", "--set", "horizon=3"], "table.setting=value"),
         (["fit", "nowhere", "r", "--horizon", "4"], "no panel at nowhere"),
-        (["revisions", "nowhere", "HOME/panel", "o", "--start", "2020-01-05"], "no run at nowhere"),
-        (["revisions", "HOME/run", "HOME/panel", "o", "--start", "soon", "--processes", "1"], "'soon' is not a date"),
-        (["revisions", "HOME/run", "HOME/panel", "o", "--start", "2030-01-05", "--processes", "1"], "after the last"),
-        (["backtest", "HOME/panel", "o", "--horizon", "4", "--model", "prophet"], "model is 'prophet'"),
-        (["backtest", "HOME/panel", "o", "--horizon", "4", "--quantile", "2"], "quantiles are"),
-        (["backtest", "HOME/panel", "o", "--horizon", "4", "--start", "2021-01-03", "--end", "2020-01-05"], "is after"),
-        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o"], "no Parquet or CSV file at none.parquet"),
+        (["revisions", "nowhere", "HOME/panel", "o.parquet", "--start", "2020-01-05"], "no run at nowhere"),
         (
-            ["what-if", "HOME/run", "HOME/panel", "HOME/actuals.parquet", "o"],
+            ["revisions", "HOME/run", "HOME/panel", "o.parquet", "--start", "soon", "--processes", "1"],
+            "'soon' is not a date",
+        ),
+        (
+            ["revisions", "HOME/run", "HOME/panel", "o.parquet", "--start", "2030-01-05", "--processes", "1"],
+            "after the last",
+        ),
+        (["backtest", "HOME/panel", "o.parquet", "--horizon", "4", "--model", "prophet"], "model is 'prophet'"),
+        (["backtest", "HOME/panel", "o.parquet", "--horizon", "4", "--quantile", "2"], "quantiles are"),
+        (
+            ["backtest", "HOME/panel", "o.parquet", "--horizon", "4", "--start", "2021-01-03", "--end", "2020-01-05"],
+            "is after",
+        ),
+        (["what-if", "HOME/run", "HOME/panel", "none.parquet", "o.parquet"], "no Parquet or CSV file at none.parquet"),
+        (
+            ["what-if", "HOME/run", "HOME/panel", "HOME/actuals.parquet", "o.parquet"],
             "the future has no column 'promo_display'",
         ),
         (["evaluate", "none.parquet", "HOME/panel"], "no Parquet or CSV file at none.parquet"),
@@ -380,3 +405,25 @@ def test_a_remedy_is_said_as_the_option_that_it_is(home: Path, monkeypatch, caps
     told = capsys.readouterr().err
     assert "--missing drop" in told
     assert "missing=" not in told
+
+
+def test_ids_of_several_columns_are_said_with_a_comma(home: Path, tmp_path):
+    paths = [tmp_path / f"{name}.csv" for name in ("rev", "actuals")]
+    for path in paths:
+        table = pl.read_parquet(home / f"{path.stem}.parquet")
+        parts = pl.col("unique_id").str.split("_").list.to_struct(fields=["kind", "number"])
+        table.with_columns(parts).unnest("unique_id").write_csv(path)
+    told = json.loads(run("evaluate", *paths, "--id", "kind, number", "--json"))
+    alone = json.loads(run("evaluate", home / "rev.parquet", home / "actuals.parquet", "--json"))
+    assert told["metrics"][0] == pytest.approx(alone["metrics"][0])
+    assert told["series"] == alone["series"]
+
+
+def test_scenarios_with_names_are_set_beside_the_plan(home: Path, tmp_path):
+    plan, out = home / "plan.parquet", tmp_path / "both.csv"
+    run("what-if", home / "run", home / "panel", f"all={plan}", f"again={plan}", out)
+    both = pl.read_csv(out)
+    assert {"q0.5_baseline", "q0.5_all", "q0.5_all_change", "q0.5_again"} <= set(both.columns)
+    assert both["q0.5_all"].equals(both["q0.5_again"], check_names=False)
+    problem = run("what-if", home / "run", home / "panel", f"all={plan}", plan, out, fails=True)
+    assert "write name=file" in problem

@@ -1,12 +1,18 @@
 """What a nightly job relies on: JSON that is complete, one line a warning, exit codes, and options like settings."""
 
+import contextlib
 import datetime as dt
+import io
 import json
+import sys
 import warnings
 
 import polars as pl
 import pytest
 from test_cli import run
+
+from mqcast.cli.app import main
+from mqcast.cli.output import print_json
 
 pytestmark = pytest.mark.filterwarnings("always")
 WEEKS, HORIZON = 30, 3
@@ -37,8 +43,8 @@ def place(tmp_path_factory):
     return folder
 
 
-def said(done) -> dict:
-    assert done.returncode == 0, done.stderr
+def said(done, code: int = 0) -> dict:
+    assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
 
 
@@ -93,6 +99,73 @@ def test_an_error_is_json_with_its_kind_and_the_exit_code_and_a_line_for_the_log
     assert told["error"]["kind"] == "ArtifactError"
     assert done.stderr == f"error: {told['error']['message']}\n"
     assert run("forecast", "nowhere", "panel", "no.parquet", cwd=place).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("inspect panel", {"num_series", "fingerprint"}),
+        ("doctor", {"version", "kernels"}),
+        ("check run --panel panel", {"checks", "passed"}),
+        ("page run --panel panel --out p.html", {"page", "rows", "series", "cutoffs", "last_cutoff", "left_out"}),
+        ("backtest panel back.parquet --horizon 3 --model seasonal-naive", {"rows", "cutoffs", "left_out"}),
+        ("evaluate back.parquet panel --missing drop", {"metrics", "rows", "series", "without_actual", "left_out"}),
+        ("volatility back.parquet panel --missing drop", {"summary", "process", "rows", "cutoffs"}),
+        ("rank-revisions back.parquet panel", {"ranked", "rows", "left_out"}),
+        ("report back.parquet panel --out r.html", {"report", "notes", "forecasts"}),
+        ("calibrate back.parquet panel --out c.json --judge back.parquet", {"moved", "effect"}),
+        ("recalibrate back.parquet c.json again.parquet", {"forecasts", "rows"}),
+        ("fit panel more --horizon 3 --explain-settings", {"model", "settings"}),
+        ("init sales.parquet --out more.toml", {"config", "schema"}),
+    ],
+)
+def test_every_verb_says_what_it_did_as_one_object_with_its_warnings(place, command, keys):
+    told = said(run(*command.split(), "--json", cwd=place))
+    assert keys | {"warnings"} <= told.keys()
+
+
+@pytest.mark.parametrize("options", ["", "--id a", "--span 1-2", "--paths 2"])
+def test_a_forecast_named_csv_is_csv(place, options):
+    for name in ("out.csv", "out.parquet"):
+        told = said(run("forecast", "run", "panel", name, *options.split(), "--json", cwd=place))
+        assert told["forecasts"] == name
+    table = pl.read_csv(place / "out.csv", try_parse_dates=True)
+    assert table.columns == pl.read_parquet(place / "out.parquet").columns
+    assert table["cutoff"].dtype == pl.Date
+    assert sorted(path.name for path in place.glob(".*")) == []
+
+
+@pytest.mark.parametrize("words", ["forecast run panel", "backtest panel", "what-if run panel sales.parquet"])
+def test_a_file_of_another_kind_is_refused_at_once(place, words):
+    done = run(*words.split(), "out.xlsx", "--json", cwd=place)
+    assert "name a .parquet or a .csv file" in json.loads(done.stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize("words", ["evaluate --nope", "nope", "evaluate only_one"])
+def test_a_command_that_does_not_exist_like_this_is_told_as_json_too(place, words):
+    done = run(*words.split(), "--json", cwd=place)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["exit_code"], told["error"]["kind"]) == (2, 2, "UsageError")
+
+
+def test_a_bug_is_told_as_json_beside_its_traceback(place, monkeypatch):
+    monkeypatch.setattr("mqcast.doctor.report", lambda: 1 / 0)
+    monkeypatch.setattr(sys, "argv", ["mqcast", "doctor", "--json"])
+    said_of_it = io.StringIO()
+    with contextlib.redirect_stdout(said_of_it), pytest.raises(ZeroDivisionError):
+        main()
+    told = json.loads(said_of_it.getvalue())
+    assert told["error"] == {"kind": "ZeroDivisionError", "message": "division by zero"}
+    assert told["exit_code"] == 1
+
+
+def test_numbers_that_json_does_not_have_are_null(capsys):
+    print_json({"rows": pl.DataFrame({"mase": [float("nan"), 1.5]}), "worst": float("inf")})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "rows": [{"mase": None}, {"mase": 1.5}],
+        "worst": None,
+        "warnings": [],
+    }
 
 
 def test_warnings_of_other_libraries_are_one_line_too(place, monkeypatch):

@@ -1,6 +1,5 @@
 """A first forecast from an ordinary sales history in one call: roles guessed, every decision told, a folder made."""
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,9 @@ from mqcast.coming import recorded
 from mqcast.data.excel_files import ENDING, MOST_ROWS, excel_of, has_openpyxl, read_excel
 from mqcast.data.joined import PLUS, id_columns
 from mqcast.data.panel import Panel
+from mqcast.data.plan import with_plan
 from mqcast.data.source import Source, open_source
+from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
 from mqcast.errors import ArtifactError, EventTableError, KnownValuesError, MqcastError, MqcastWarning, warn
 from mqcast.forecast.frames import check_cutoffs
@@ -65,6 +66,7 @@ def quick(
     minutes: float = MINUTES,
     model: str = DEFAULT,
     quantiles: Sequence[float] = QUANTILES,
+    future: Any = None,
     seed: int = 0,
     verbose: bool = True,
     tell: Callable[[str], None] | None = None,
@@ -73,6 +75,7 @@ def quick(
 
     id, time, target, known, past, static   say what was guessed wrongly; several id columns are joined
     holidays    countries or regions, such as "US"
+    future      a frame or a file of what is planned after the last sale, such as promotions: id, date, known columns
     minutes     for training, half of them for the backtest
     tell        called with each table and sentence as it comes; default: printed if `verbose`
 
@@ -93,6 +96,11 @@ def quick(
     said = {"known": names_of("known", known), "past": names_of("past", past), "static": names_of("static", static)}
     joined = None if id is None else PLUS.join(names_of("id", id))
     look = look_at(_opened(frame), joined, time, target, said)
+    if future is not None:
+        schema, why = look.schema, look.why
+        rows = with_plan(look.source, _opened(future), schema)
+        look = look_at(rows, schema.id, schema.time, schema.target, said)
+        look = replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
     look = replace(look, schema=look.schema.replace(holidays=names_of("holidays", holidays)))
     say = tell or (_print if verbose else _ignore)
     options = {"model": model, "quantiles": quantiles, "seed": seed, "verbose": verbose}
@@ -126,13 +134,13 @@ class _Work:
         self.say(f"Fitting {self.options['model']} on all data …")
         forecaster = self._forecaster(self.minutes / 2 if backtest is not None else self.minutes)
         forecast = self._with_parts(self._heard(lambda: forecaster.fit(self.panel).predict()))
-        self._write(FORECAST, _csv(forecast))
+        self._write(FORECAST, csv_of(forecast))
         if has_openpyxl() and forecast.height <= MOST_ROWS:
-            self._write(EXCEL, excel_of(_as_days(forecast)))
+            self._write(EXCEL, excel_of(as_days(forecast)))
             self._decide(f"{EXCEL} holds the same as {FORECAST}.")
         self._heard(lambda: forecaster.page(self.folder / PAGE))
         forecaster.save(self.folder / SAVED)
-        self._write(SETTINGS, starter_toml(self.look, self.horizon, self.what)[0])
+        self._write(SETTINGS, starter_toml(self.look, self.horizon, self.what, self.options["quantiles"])[0])
         self._decide(
             f"{FORECAST} holds the forecast, {PAGE} shows it, {SAVED} is the fitted forecaster "
             f"(mqcast.Forecaster.load), and {SETTINGS} the settings to go on from."
@@ -269,21 +277,6 @@ def _opened(frame: Any) -> Source:
     """Frames, Parquet and CSV as everywhere; and one file of Excel."""
     is_excel = isinstance(frame, str | Path) and str(frame).lower().endswith(ENDING)
     return open_source(read_excel(path_of("frame", frame)) if is_excel else frame)
-
-
-def _as_days(table: pl.DataFrame) -> pl.DataFrame:
-    """Dates without a time of day as dates; Excel knows no time zones."""
-    days = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
-    table = table.with_columns(pl.col(days).dt.replace_time_zone(None))
-    whole = [name for name in days if (table[name].dt.truncate("1d") == table[name]).all()]
-    return table.with_columns(pl.col(whole).dt.date())
-
-
-def _csv(table: pl.DataFrame) -> bytes:
-    has_zone = any(getattr(kind, "time_zone", None) for kind in table.dtypes)
-    packed = io.BytesIO()
-    (table if has_zone else _as_days(table)).write_csv(packed)
-    return packed.getvalue()
 
 
 def _day(date: Any) -> str:

@@ -428,6 +428,21 @@ class Forecaster(Generic[IntoDataFrameT]):
 
         previous: an earlier forecast, a frame or a file, to show what changed since then.
         """
+        self._write_page(path, frame, future, static, events, cutoff, previous, title)
+        return Path(path)
+
+    def _write_page(
+        self,
+        path: str | Path,
+        frame: Any = None,
+        future: Any = None,
+        static: Any = None,
+        events: Any = None,
+        cutoff: Any = None,
+        previous: Any = None,
+        title: str | None = None,
+    ) -> Any:
+        """Write the page, and return the forecasts that are on it."""
         with process.importing():
             from mqcast.coming import basis_of, heard
             from mqcast.report.coming_page import write_coming
@@ -439,7 +454,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         is_new, last = panel is not self.panel_, table["cutoff"].max()
         basis = basis_of(*self._fitted_as_, self.fitted_, panel, is_new, last, warned)
         write_coming(path, forecasts, panel, basis, previous=previous, title=title, seed=self.seed)
-        return Path(path)
+        return forecasts
 
     @property
     def plot(self) -> "Plots":

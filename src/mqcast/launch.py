@@ -39,8 +39,9 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-def say_why(text: str, follows: bool) -> bool:
-    """Leave it to the process that started this one to say why it failed; `follows`: because another one did.
+def say_why(text: str, kind: str, follows: bool) -> bool:
+    """Leave it to the process that started this one to say why it failed, by an error of this kind; `follows`: because
+    another one did.
 
     False if no process would.
     """
@@ -48,7 +49,9 @@ def say_why(text: str, follows: bool) -> bool:
     if folder is None:
         return not is_first()
     try:
-        Path(folder, f"{int(follows)}-{int(os.environ.get('RANK', 0)):06}").write_text(text, encoding="utf-8")
+        Path(folder, f"{int(follows)}-{int(os.environ.get('RANK', 0)):06}").write_text(
+            f"{kind}\n{text}", encoding="utf-8"
+        )
     except OSError:
         return not is_first()
     return True
@@ -85,7 +88,7 @@ def leave_with_parent() -> None:
         threading.Thread(target=watch, name="mqcast-parent", daemon=True).start()
 
 
-def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[str], None]) -> int:
+def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[str, str], None]) -> int:
     """Run `python -m module …` as `num` processes that work together; the exit code of the first that fails, or 0.
 
     When one fails the others are asked to stop, and one reason is reported: that of a process that did not fail because
@@ -116,10 +119,11 @@ def run_processes(num: int, module: str, arguments: list[str], tell: Callable[[s
     try:
         code = _wait(children)
         for reason in sorted(Path(folder.name).iterdir())[:1]:
-            tell(reason.read_text(encoding="utf-8"))
+            kind, _, text = reason.read_text(encoding="utf-8").partition("\n")
+            tell(text, kind)
         if code < 0:
             name = signal.Signals(-code).name
-            tell(f"one of {num} processes was ended by {name}; run the command again to go on")
+            tell(f"one of {num} processes was ended by {name}; run the command again to go on", "Interrupted")
         return 128 - code if code < 0 else code
     finally:
         folder.cleanup()

@@ -16,13 +16,32 @@ from mqcast.data.panel import pack
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source, read_table
 from mqcast.data.values import as_codes
-from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError
+from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
 from mqcast.settings import RunConfig, Settings
 
-IDS = ("unique_id", "item_id", "series_id", "ts_id", "sku", "item", "product", "article", "store", "shop", "id")
-TIMES = ("ds", "date", "timestamp", "datetime", "week", "time", "day", "month")
+IDS = (
+    "unique_id",
+    "item_id",
+    "series_id",
+    "ts_id",
+    "sku",
+    "item",
+    "product",
+    "article",
+    "store",
+    "shop",
+    "id",
+    "artikel",
+    "produkt",
+    "filiale",
+    "markt",
+)
+TIMES = (
+    *("ds", "date", "timestamp", "datetime", "week", "time", "day", "month"),
+    *("datum", "woche", "tag", "monat", "zeit"),
+)
 TARGETS = (
     "y",
     "target",
@@ -40,10 +59,11 @@ TARGETS = (
     "turnover",
     "consumption",
     "value",
+    *("absatz", "menge", "verkauf", "verkäufe", "stück", "nachfrage", "umsatz"),
 )
 PLANNED = {  # words in the names of columns that are known ahead, if someone plans them
     *("promo", "promotion", "promotions", "onpromotion", "price", "prices", "discount", "markdown"),
-    *("holiday", "holidays", "event", "feature", "display", "open"),
+    *("holiday", "holidays", "event", "feature", "display", "open", "aktion", "preis", "rabatt"),
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 ONE_SERIES = "series"  # the id of data without one
@@ -87,9 +107,9 @@ def look_at(
         raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
-    time = time or _found(TIMES, dates, "time", "dates")
+    time = time or _found(TIMES, dates, "time", "dates", source)
     free = [name for name in numbers if name not in (*(id or "").split(PLUS), *IDS, *taken)]
-    target = target or _found(TARGETS, free, "target", "numbers")
+    target = target or _found(TARGETS, free, "target", "numbers", source)
     whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
     id = id or _id(source, time, [name for name in whole if name not in (time, target)])
     parts = id_columns(id, source.names)
@@ -196,14 +216,16 @@ def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, 
     return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
 
 
-def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError | None]:
+def starter_toml(
+    look: Look, horizon: int, what: str, quantiles: Sequence[float] = (0.5, 0.9)
+) -> tuple[str, MqcastError | None]:
     """The file's text, and why the data cannot be packed like this, if so. All rows are packed to find out."""
     schema, settings, trouble = look.schema, None, None
     try:
         with tempfile.TemporaryDirectory(prefix="mqcast-init-") as folder:
             panel = pack(look.source, Path(folder) / "panel", schema)
             schema = panel.schema.replace(kinds={})
-            settings = settings_for(panel, DEFAULT, horizon, (0.5, 0.9)).config
+            settings = settings_for(panel, DEFAULT, horizon, tuple(quantiles)).config
             del panel
     except MqcastError as error:
         trouble = error
@@ -223,21 +245,21 @@ def starter_toml(look: Look, horizon: int, what: str) -> tuple[str, MqcastError 
     lines += [f"# Left out: {', '.join(f'{name} ({why})' for name, why in look.left_out.items())}."] * bool(
         look.left_out
     )
-    return "\n".join([*lines, *_settings(horizon, settings)]) + "\n", trouble
+    return "\n".join([*lines, *_settings(horizon, quantiles, settings)]) + "\n", trouble
 
 
-def _settings(horizon: int, fitting: RunConfig | None) -> list[str]:
+def _settings(horizon: int, quantiles: Sequence[float], fitting: RunConfig | None) -> list[str]:
     """What to forecast; and as comments the settings that follow from the data, which `fit` finds by itself."""
     lines = ["", "# What to forecast. All other settings follow from the data when a network is fitted, as in Python."]
     lines += ["# As the data are, they would be those that are written as comments: remove the sign to say otherwise."]
-    said = {"window": [f"horizon = {horizon}"], "model": [f'model = "{DEFAULT}"', "quantiles = [0.5, 0.9]"]}
+    said = {"window": [f"horizon = {horizon}"], "model": [f'model = "{DEFAULT}"', f"quantiles = {list(quantiles)}"]}
     for table, names in SHOWN.items():
         comments = [] if fitting is None else [f"# {line}" for line in _lines(getattr(fitting, table), names)]
         lines += ["", f"[{table}]", *said.get(table, []), *comments]
     return lines
 
 
-def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str) -> str:
+def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source) -> str:
     """The candidate with a wanted name or, failing that, with a wanted word in its name."""
     for word in wanted:
         if exact := [name for name in candidates if name.lower() == word]:
@@ -248,12 +270,26 @@ def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str)
     if len(candidates) == 1:
         return candidates[0]
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; name it: --{role}")
+    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {_remedy(role, source)}")
+
+
+def _remedy(role: str, source: Source) -> str:
+    """What to do if no column has a role: a value that made a column text is the likeliest reason."""
+    if mixed := [name for name in source.names if source.is_mixed(name)]:
+        why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
+        return f"{why}; correct it, or name another: --{role}"
+    of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
+    if len(of_dates) > 1:
+        return (
+            f"the columns {of_dates[0]}, {of_dates[1]} … are dates: give one row a series and date instead, for "
+            "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
+        )
+    return f"name it: --{role}"
 
 
 def words_in(name: str) -> Iterable[str]:
     """`Weekly_Sales` and `weeklySales`: weekly, sales."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").replace("-", " ").lower().split()
+    return re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
 
 
 def _lines(settings: Settings, names: tuple[str, ...]) -> list[str]:

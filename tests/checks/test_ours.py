@@ -1,8 +1,11 @@
 """Our own forecasters, in every configuration, keep what the battery promises; a run does so on the command line."""
 
+import datetime as dt
 import json
+import warnings
 from functools import cache
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -163,3 +166,26 @@ def test_a_damaged_run_ends_with_code_1_and_no_run_with_an_error(tmp_path):
     assert [check["name"] for check in json.loads(text)["checks"]] == ["what_is_on_disk_is_whole"]
     found = CliRunner().invoke(app, ["check", str(tmp_path / "nothing"), "--panel", str(saved / "panel")])
     assert isinstance(found.exception, ArtifactError)
+
+
+def test_gaps_and_series_that_end_before_the_others_are_no_look_ahead():
+    """Real histories have both: here one lacks weeks in its middle and at a cutoff, one ends two weeks early."""
+    weeks = [dt.datetime(2024, 1, 7) + dt.timedelta(weeks=i) for i in range(33)]
+    there = {
+        "whole": range(33),
+        "whole too": range(33),
+        "gaps": [i for i in range(33) if not 14 <= i < 24],
+        "one gap": [*range(16), *range(17, 33)],
+    }
+    rows = [
+        {"unique_id": name, "ds": weeks[i], "y": float(i % 4 + 1) if i < 30 else None, "promo": i % 3}
+        for name, steps in (there | {"ends early": range(28)}).items()
+        for i in steps
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = Forecaster("seasonal-naive", horizon=3, schema=Schema(known=["promo"]), verbose=False).fit(
+            pl.DataFrame(rows)
+        )
+        results = check_forecaster(fitted)
+    assert results.passed, results

@@ -164,3 +164,9 @@ def test_quantiles_in_words_name_the_row(sales, tmp_path):
     path = written(tmp_path, "unique_id,cutoff,ds,q0.5\na,2024-01-07,2024-01-14,1\na,2024-01-14,2024-01-21,lots\n")
     with pytest.raises(errors.ColumnTypeError, match=r"the forecasts, column 'q0.5': .*sales.csv, row 3: 'lots'"):
         evaluate(path, sales)
+
+
+def test_names_of_columns_in_another_encoding_are_told(tmp_path):
+    (tmp_path / "plan.csv").write_bytes("Artikel;Preis (€)\n1;2\n".encode("cp1252"))
+    with pytest.raises(errors.SourceError, match=r"plan.csv .*names of its columns.*save it as UTF-8"):
+        open_source(tmp_path / "plan.csv")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcast import Panel, Schema
-from mqcast.data.covariates import CategoryFilter, NumberScaler
+from mqcast.data.covariates import CategoryFilter, NumberScaler, moving_sum
 from mqcast.data.scaling import TargetScaler
 from mqcast.data.windows import as_time
 from mqcast.errors import DataError
@@ -192,3 +192,10 @@ def test_a_category_that_training_did_not_see_is_unknown():
     until = as_time("2024-01-02", panel.axis)
     assert CategoryFilter.fit(panel, until).forward("known", codes)[:, 0].tolist() == [1, 3, 0, 1]
     assert CategoryFilter.fit(panel).forward("known", codes)[:, 0].tolist() == [1, 3, 2, 1]
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 13, 52, 128, 129, 364])
+def test_moving_sums_are_numpys_to_the_last_bit(width: int):
+    x = np.exp(5 * np.random.default_rng(width).normal(size=(3, 20 + width - 1, 2)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, width, axis=1)
+    assert np.array_equal(moving_sum(x, width), np.ascontiguousarray(windows).sum(axis=-1))

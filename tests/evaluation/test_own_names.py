@@ -8,6 +8,7 @@ from mqcast import Forecaster, Schema, compare, errors, evaluate, rank_revisions
 from mqcast.calibration import calibrate
 from mqcast.evaluation import implausible, stabilise
 from mqcast.evaluation.slices import promotions
+from mqcast.simulate import lognormal_world
 
 SCHEMA = Schema(id="shop", time="week", target="sold")
 
@@ -59,3 +60,16 @@ def test_slices_name_their_arguments(sales):
 def test_a_frame_with_more_columns_is_not_guessed_at(revisions):
     with pytest.raises(errors.MissingColumnError, match=r"no column 'unique_id'.*say which is yours: id=…"):
         rank_revisions(revisions.with_columns(region=pl.lit("south")))
+
+
+def test_ids_of_several_columns_are_joined_in_forecasts_and_actuals():
+    world = lognormal_world(num_items=6, num_weeks=60, horizon=4)
+    forecasts, actuals = world.oracle_forecasts((0.5, 0.9), first=50, last=53), world.actuals
+
+    def apart(table: pl.DataFrame) -> pl.DataFrame:
+        number = pl.col("unique_id").str.tail(2).cast(pl.Int64)
+        return table.with_columns(store=number // 3, item=number % 3).drop("unique_id")
+
+    joined = evaluate(apart(forecasts), apart(actuals), by="store", id="store+item")
+    assert joined["rows"].to_list() == [forecasts.height // 2] * 2
+    assert evaluate(apart(forecasts), apart(actuals), id="store+item").equals(evaluate(forecasts, actuals))

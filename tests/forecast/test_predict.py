@@ -4,16 +4,19 @@ import datetime as dt
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
 from train_samples import CONFIG, HORIZON, MODEL, config, sample_panel, sample_world
 
 from mqcast import ConfigError, DataError, Panel
+from mqcast.data.batch import Assembler
 from mqcast.data.windows import Span, WindowPlan
 from mqcast.durable import claimed
 from mqcast.errors import (
@@ -27,6 +30,7 @@ from mqcast.forecast import predict
 from mqcast.forecast.predict import context_of, forecast
 from mqcast.run import Run
 from mqcast.settings import ModelConfig
+from mqcast.train.distributed import use_threads
 from mqcast.train.loop import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.EventReachWarning")
@@ -132,7 +136,28 @@ def test_batches_on_several_cores_have_the_bits_of_one_core(run, monkeypatch):
     assert predict.forecast_frame(run, sample_panel(), first=week(30), last=week(33)).equals(alone)
     assert threads
     assert all(name.startswith("mqcast-forecast") for name in threads)
-    assert not any(thread.name.startswith("mqcast-forecast") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("num_cores", [1, 3])
+def test_a_forecast_leaves_the_callers_number_of_threads_alone(run, monkeypatch, num_cores: int):
+    monkeypatch.setattr(predict, "num_cores", lambda: num_cores)
+    before = torch.get_num_threads()
+    use_threads(2)
+    try:
+        predict.forecast_frame(run, sample_panel(), first=week(30))
+        with ThreadPoolExecutor(1) as new_thread:
+            assert (torch.get_num_threads(), new_thread.submit(torch.get_num_threads).result()) == (2, before)
+    finally:
+        use_threads(before)
+
+
+def test_windows_that_begin_with_their_series_give_the_same_forecasts(run, monkeypatch):
+    panel = sample_panel()
+    young = predict.forecast_frame(run, panel, first=week(30))
+    monkeypatch.setattr(Assembler, "begun_steps", lambda self, windows: self.config.history)
+    whole = predict.forecast_frame(run, panel, first=week(30))
+    assert young.select("unique_id", "cutoff", "ds").equals(whole.select("unique_id", "cutoff", "ds"))
+    np.testing.assert_allclose(young["q0.9"], whole["q0.9"], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +257,7 @@ def test_what_cannot_be_forecast_says_why(run, tmp_path):
         forecast(run, sample_panel(), tmp_path / "f", first="2019-05-05", last="2019-03-03")
     with pytest.raises(ConfigError, match="2031-05-04, is after the last, 2019-10-06"):
         forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04")
-    with pytest.raises(DataError, match="another span"):
+    with pytest.raises(DataError, match="give another cutoff"):
         forecast(run, sample_panel(), tmp_path / "f", first="2031-05-04", last="2031-05-04")
     with pytest.raises(ConfigError, match="is not a date"):
         forecast(run, sample_panel(), tmp_path / "f", first="soon")
@@ -240,3 +265,16 @@ def test_what_cannot_be_forecast_says_why(run, tmp_path):
     with pytest.raises(ArtifactError, match="cannot write"):
         forecast(run, sample_panel(), tmp_path / "file" / "f")
     assert CONFIG.window.horizon == HORIZON
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "problem"),
+    [
+        (week(500), "no series can be forecast from 2028-08-06: the data go from 2019-01-06 to .*up to 4 steps after"),
+        (week(-9), "no series can be forecast from 2018-11-04: the data go from 2019-01-06"),
+        (week(20) + dt.timedelta(days=2), "the cutoff 2019-05-28 is no date of W-SUN; give 2019-05-26"),
+    ],
+)
+def test_a_cutoff_that_no_series_has_is_told_with_those_that_there_are(run, cutoff, problem):
+    with pytest.raises(DataError, match=problem):
+        predict.forecast_frame(run, sample_panel(), first=cutoff, last=cutoff)

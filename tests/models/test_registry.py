@@ -195,13 +195,15 @@ def test_the_command_line_fits_any_model_and_explains_settings(last_value, tmp_p
         assert name in (tmp_path / f"{name}.html").read_text()
     run("check", tmp_path / "seasonal-naive", "--panel", tmp_path / "panel")
     options = ("--horizon", HORIZON, "--set", "train.max_steps=3", "--explain-settings", "--json")
-    table = {row["setting"]: row for row in json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))}
+    explained = json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))
+    table = {row["setting"]: row for row in explained["settings"]}
     assert table["train.max_steps"] == {"setting": "train.max_steps", "value": "3", "origin": "arguments"}
     assert table["model.lookback"]["origin"] == "fits the data"
     assert not (tmp_path / "run").exists()
     (tmp_path / "run.toml").write_text('[window]\nhorizon = 3\n[model]\nmodel = "mqcnn"\nquantiles = [0.2, 0.7]\n')
     for more, horizon, origin in (((), "3", "file"), (("--horizon", "2"), "2", "arguments")):
         options = ("--config", tmp_path / "run.toml", *more, "--explain-settings", "--json")
-        table = {row["setting"]: row for row in json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))}
+        explained = json.loads(run("fit", tmp_path / "panel", tmp_path / "run", *options))
+        table = {row["setting"]: row for row in explained["settings"]}
         assert (table["window.horizon"]["value"], table["window.horizon"]["origin"]) == (horizon, origin)
         assert (table["model.model"]["value"], table["model.quantiles"]["origin"]) == ("mqcnn", "file")

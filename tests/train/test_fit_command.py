@@ -106,7 +106,7 @@ def test_what_is_wrong_is_said_in_one_line(place, monkeypatch, capsys):
         ("fit", "panel", "x", "--config", "run.toml", "--set", "rate=1"): "write it as table.setting=value",
         ("fit", "panel", "x", "--config", "run.toml", "--set", "train.rate=1"): "TrainConfig has no setting 'rate'\n",
         ("fit", "nowhere", "x", "--config", "run.toml", "--processes", "1"): "no panel at nowhere",
-        ("forecast", "nowhere", "panel", "x"): "no run at nowhere",
+        ("forecast", "nowhere", "panel", "x.parquet"): "no run at nowhere",
     }
     monkeypatch.chdir(place)
     for arguments, words in cases.items():
@@ -129,14 +129,14 @@ def test_of_several_processes_that_fail_one_says_why(place):
 
 def test_processes_leave_it_to_the_one_that_started_them_to_say_why(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    assert say_why("by torchrun", follows=False), "the first rank says it"
+    assert say_why("by torchrun", "DataError", follows=False), "the first rank says it"
     monkeypatch.setenv(REASONS, str(tmp_path))
-    assert say_why("a full disk", follows=False)
+    assert say_why("a full disk", "DataError", follows=False)
     monkeypatch.setenv("RANK", "0")
-    assert say_why("lost another one", follows=True)
-    assert sorted(tmp_path.iterdir())[0].read_text() == "a full disk"
+    assert say_why("lost another one", "DataError", follows=True)
+    assert sorted(tmp_path.iterdir())[0].read_text() == "DataError\na full disk"
     monkeypatch.setenv(REASONS, str(tmp_path / "gone"))  # whoever started them is no more
-    assert not say_why("a full disk", follows=False)
+    assert not say_why("a full disk", "DataError", follows=False)
 
 
 def test_all_cores_are_used_unless_said_otherwise():

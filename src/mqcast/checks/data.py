@@ -134,12 +134,18 @@ class Data:
         return self.with_rows(self.rows.filter(pl.col(self.schema.id).is_in(list(ids))))
 
     def until(self, cutoff: Any, horizon: int) -> "Data":
-        """What was known at a date: no target and nothing observed after it, and the plan of `horizon` steps."""
-        time = pl.col(self.schema.time)
+        """What was known at a date: no target and nothing observed after it, and the plan of `horizon` steps.
+
+        Series that lack a row of the plan, since their history has a gap there, are left out.
+        """
+        time, id = pl.col(self.schema.time), self.schema.id
         if not self.needs_plan:
             return self.with_rows(self.rows.filter(time <= cutoff))
         later = self.rows.filter(time > cutoff)[self.schema.time].unique().sort()
-        rows = self.rows.filter(time <= later[min(horizon, len(later)) - 1]) if len(later) else self.rows
+        planned = later.head(horizon)
+        rows = self.rows.filter(time <= planned[-1]) if len(later) else self.rows
+        if self.schema.known and len(later):
+            rows = rows.filter(time.is_in(planned.implode()).sum().over(id) == len(planned))
         unknown = [self.schema.target, *self.schema.past]
         hidden = [pl.when(time <= cutoff).then(name).alias(name) for name in unknown]
         if flag := self.schema.observed:
@@ -157,16 +163,21 @@ class Data:
         ]
         return self.with_rows(self.rows.with_columns(other))
 
-    def grown(self, num_steps: int) -> "Data":
-        """The same data some steps later: what was to come has been sold, and further rows have come."""
+    def grown(self, num_steps: int, cutoff: Any) -> "Data":
+        """The same data some steps later: what was to come after the cutoff has been sold, and further rows have come.
+
+        Series that end before the cutoff get none: such rows would not all be later.
+        """
         schema, panel = self.schema, self.panel
         sold = pl.col(schema.target)
-        last = pl.col(schema.time) > self.observed_dates[-1]
-        filled = self.rows.with_columns(pl.when(last).then(sold.mean()).otherwise(sold).alias(schema.target))
+        to_come = pl.col(schema.time) > max(cutoff, self.observed_dates[-1])
+        filled = self.rows.with_columns(pl.when(to_come).then(sold.mean()).otherwise(sold).alias(schema.target))
         dates = panel.times_at(np.arange(panel.num_series), panel.last_step + 1, num_steps)
         index = {name: i for i, name in enumerate(panel.ids.to_pylist())}
         parts = [filled]
         for (name,), rows in filled.group_by(schema.id, maintain_order=True):
+            if rows[-1, schema.time] < cutoff:
+                continue
             copied = rows.tail(num_steps)
             times = panel.axis.dates(dates[index[str(name)], : len(copied)])
             dated = copied.with_columns(times.cast(rows.schema[schema.time]).alias(schema.time))

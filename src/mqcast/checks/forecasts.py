@@ -1,5 +1,6 @@
 """Checks of the forecasts themselves: shape, finite values, order of the quantiles, size."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ def output_has_the_right_shape(candidate: Candidate) -> str:
         forecasts = candidate.forecasts
     except NotApplicableError as error:
         raise FailedError(str(error)) from None
-    schema, wanted = candidate.data.schema, _right_dates(candidate.data, candidate.horizon)
+    data, schema = candidate.data, candidate.data.schema
+    wanted = _right_dates(data, data.ending_last, candidate.horizon)
     keys = [schema.id, "cutoff", schema.time, "horizon"]
     latest = forecasts.filter(pl.col("cutoff") == pl.col("cutoff").max().over(schema.id)).select(keys)
     if doubled := len(latest) - len(latest.unique()):
@@ -36,18 +38,22 @@ def output_has_the_right_shape(candidate: Candidate) -> str:
             f"series {row[schema.id]!r}, {row['horizon']} ahead: from {given[0, 'cutoff']} of {given[0, schema.time]}, "
             f"not from {row['cutoff']} of {row[schema.time]}"
         )
-    if len(strange := latest.join(wanted, on=keys, how="anti")):
+    others = [name for name in data.ids if name not in set(data.ending_last)]
+    allowed = [_right_dates(data, others, candidate.horizon, from_last_of_all=each) for each in (False, True)]
+    if len(strange := latest.join(pl.concat([wanted, *allowed]), on=keys, how="anti")):
         raise FailedError(f"{len(strange)} rows too many, such as {strange.row(0)}")
     return f"{wanted[schema.id].n_unique()} series, {candidate.horizon} steps, {len(forecasts.columns) - 4} levels"
 
 
-def _right_dates(data: Data, horizon: int) -> pl.DataFrame:
-    """The rows, without quantiles, that forecasts from the last observation should have."""
+def _right_dates(data: Data, ids: Sequence[Any], horizon: int, *, from_last_of_all: bool = False) -> pl.DataFrame:
+    """The rows, without quantiles, that forecasts of series should have: from their own last observation, or from that
+    of all, which may be later."""
     panel, schema = data.panel, data.schema
-    index = np.array([panel.index_of(name) for name in data.ending_last])
-    times = panel.times_at(index, panel.last_observed[index], horizon + 1)
+    index = np.array([panel.index_of(name) for name in ids], int)
+    last = panel.steps_until(panel.last_observed_time()) if from_last_of_all else panel.last_observed
+    times = panel.times_at(index, last[index], horizon + 1)
     rows: dict[str, Any] = {
-        schema.id: np.repeat([str(name) for name in data.ending_last], horizon),
+        schema.id: pl.Series(np.repeat([str(name) for name in ids], horizon), dtype=pl.String),
         "cutoff": panel.axis.dates(np.repeat(times[:, 0], horizon)),
         schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
         "horizon": np.tile(np.arange(1, horizon + 1), len(index)),

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperGroup
 
 from mqcast.arguments import levels_of, whole_number
-from mqcast.cli.output import console, logging_lines, tell_error
+from mqcast.cli.output import console, logging_lines, print_error, tell_error, wants_json
 from mqcast.errors import ConfigError, Interrupted, MqcastError, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.models import DEFAULT, names
@@ -23,6 +23,8 @@ from mqcast.models.protocol import TrainOptions
 from mqcast.settings import LARGEST_SEED, MOST_PERIODS, PRESETS, RunConfig
 from mqcast.settings.merge import Layer, assigned, user_layers, without
 from mqcast.version import __version__
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or typer's own copy of it
 
 
 class _StoppedError(Exception):
@@ -35,6 +37,10 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except Interrupted as stopped:
             raise _StoppedError from stopped
+        except _UsageError as error:  # typer prints it as text
+            if wants_json() and is_first():
+                print_error(error.format_message(), "UsageError", error.exit_code)
+            raise
 
 
 app = typer.Typer(
@@ -159,10 +165,10 @@ def in_processes(wanted: int | None, device: str, most: int) -> None:
             min(torch.cuda.device_count() if on_gpu else num_cores(), most) if device in ("auto", "cpu", "cuda") else 1
         )
     if num > 1:
-        said: list[str] = []
-        code = run_processes(num, _program.module, sys.argv[1:], said.append)
+        said: list[tuple[str, str]] = []
+        code = run_processes(num, _program.module, sys.argv[1:], lambda *one: said.append(one))
         if said:
-            tell_error("; ".join(said), MqcastError.__name__, code)
+            tell_error("; ".join(text for text, _ in said), said[0][1], code)
         sys.exit(code)
     gc.freeze()  # the garbage collector then skips everything that was imported before
 
@@ -218,11 +224,20 @@ def _main() -> None:
             if "--debug" in sys.argv:
                 raise error
             code = 128 + error.signal if isinstance(error, Interrupted) else 2
-            if not (is_worker() and say_why(str(error), isinstance(error, Interrupted | PeerLostError))):
+            if not (
+                is_worker()
+                and say_why(str(error), type(error).__name__, isinstance(error, Interrupted | PeerLostError))
+            ):
                 tell_error(str(error), type(error).__name__, code)
             sys.exit(code)
         except KeyboardInterrupt:
+            if wants_json() and is_first():
+                print_error("interrupted", "Interrupted", 130)
             sys.exit(130)
+        except Exception as error:
+            if wants_json() and is_first():
+                print_error(str(error), type(error).__name__, 1)
+            raise
 
 
 def _with_options(text: str) -> str:

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.forecasts import write_table
-from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, print_json, show
+from mqcast.cli.forecasts import table_file, write_table
+from mqcast.cli.judge import Actuals, Id, Target, Time, actuals_in, is_panel, show
 from mqcast.cli.output import tell
 from mqcast.data.export import frames_of
+from mqcast.data.joined import joined_name
 from mqcast.data.panel import Panel
-from mqcast.errors import ConfigError
 
 Static = Annotated[
     Path | None,
@@ -47,12 +47,17 @@ def calibrate_command(
     options: dict[str, Any] = {"static": _static(static, actuals), **names}
     made = calibrate(backtest, known, tuple(by or ()), **options)
     made.save(out)
-    if judge is not None:
-        effect = made.effect(judge, known, **options)
-        print_json(effect) if as_json else show(effect, "Unseen forecasts, before and after")
-        return
     moved = int((made.shift != 0).any(axis=(0, 2, 3)).sum())
-    facts = {"calibrator": str(out), "levels": len(made.levels), "moved": moved, "dates": made.num_dates}
+    facts: dict[str, Any] = {
+        "calibrator": str(out),
+        "levels": len(made.levels),
+        "moved": moved,
+        "dates": made.num_dates,
+    }
+    if judge is not None:
+        facts["effect"] = made.effect(judge, known, **options)
+        if not as_json:
+            show(facts["effect"], "Unseen forecasts, before and after")
     tell(as_json, facts, f"{moved} of {len(made.levels)} levels move, by {made.num_dates} dates; they are in {out}")
 
 
@@ -73,10 +78,11 @@ def recalibrate_command(
     from mqcast.calibration import Calibrator
     from mqcast.data.source import read_table
 
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    table_file(out)
     made = Calibrator.load(calibrator)
-    frame = made.apply(read_table(forecasts, "the forecasts"), static=_static(static, static), id=id, time=time)
+    frame = made.apply(
+        read_table(forecasts, "the forecasts"), static=_static(static, static), id=joined_name(id), time=time
+    )
     write_table(frame, out)
     tell(as_json, {"forecasts": str(out), "rows": len(frame)}, f"{len(frame)} recalibrated forecasts are in {out}")
 

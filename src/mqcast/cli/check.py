@@ -1,6 +1,5 @@
 """The command that checks a trained run on your own data."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +8,7 @@ import typer
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.output import console
+from mqcast.cli.output import console, print_json
 from mqcast.data.export import some_series
 from mqcast.data.panel import Panel
 from mqcast.errors import ArtifactError, ConfigError
@@ -38,7 +37,7 @@ def check_command(
     results, num_looked_at, num_all = _results(run, panel, series)
     if as_json:
         facts = {"run": str(run), "series": num_looked_at, "of": num_all, "passed": results.passed}
-        typer.echo(json.dumps(facts | {"checks": results.to_dicts()}))
+        print_json(facts | {"checks": results.to_dicts()})
     else:
         table = Table(title=f"{run}, {num_looked_at:,} of {num_all:,} series", title_justify="left")
         table.add_column("")

@@ -1,6 +1,5 @@
 """Commands about data: init, pack, inspect, demo."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,9 @@ from rich.table import Table
 
 from mqcast.cli.app import AsJson, app, progress
 from mqcast.cli.output import console, print_json, tell
-from mqcast.data.joined import PLUS, with_joined_id
+from mqcast.data.joined import joined_name, with_joined_id
 from mqcast.data.panel import Panel, pack
+from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
 from mqcast.data.summary import Summary, summarise
@@ -40,7 +40,7 @@ def demo(
 
     result = run_demo(folder, items, seed, steps, lambda text: None if as_json else console.print(text))
     if as_json:
-        typer.echo(json.dumps(asdict(result)))
+        print_json(asdict(result))
         return
     console.print(_summary_table(result.summary))
     console.print(f"\nEvaluated on {result.scored}:", highlight=False)
@@ -128,6 +128,9 @@ def pack_command(
     ] = None,
     static_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per series.")] = None,
     event_table: Annotated[str | None, typer.Option(help="Parquet or CSV with one row per date.")] = None,
+    future: Annotated[
+        str | None, typer.Option(help="Parquet or CSV of what is planned after the last sale: id, date, known columns.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Validate a frame of any size and pack it into a folder, for training from disk.
@@ -157,14 +160,10 @@ def pack_command(
     other = None if like is None else Panel.open(like)
     columns = other.schema if other is not None else Schema.of(schema)
     rows = with_joined_id(open_source(frame), columns.id)
+    rows = rows if future is None else with_plan(rows, future, columns)
     with progress("packing", quiet=as_json) as on_progress:
         panel = pack(rows, folder, schema, static_table, event_table, like=other, on_progress=on_progress)
     _show_panel(panel, as_json)
-
-
-def joined_name(id: str | None) -> Any:
-    """store,item → store+item, the name of the joined column."""
-    return id if id is None else PLUS.join(part.strip() for part in id.split(","))
 
 
 def _fill(text: str) -> tuple[str, float | str]:

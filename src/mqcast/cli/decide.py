@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.forecasts import write_table
+from mqcast.cli.forecasts import table_file, write_table
 from mqcast.cli.output import tell
-from mqcast.errors import ConfigError
+from mqcast.data.joined import joined_name
 
 
 @app.command("orders")
@@ -29,7 +29,7 @@ def orders_command(
     pack_size: Annotated[float | None, typer.Option(help="Orders are whole packs.")] = None,
     min_order: Annotated[float, typer.Option(help="The smallest order.")] = 0.0,
     correlation: Annotated[float, typer.Option(help="Between steps, for forecasts of single steps.")] = 0.5,
-    id: Annotated[str | None, typer.Option("--id", help="The column of series ids; default: unique_id.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The column of series ids, or several: store,item.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what to order of each item, from its forecast and its stock.
@@ -38,8 +38,7 @@ def orders_command(
     """
     from mqcast.decide import Policy, orders
 
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    table_file(out)
     options: dict[str, Any] = {"service": service}
     policy = Policy(
         lead_time,
@@ -52,7 +51,7 @@ def orders_command(
         pack_size=pack_size,
         min_order=min_order,
     )
-    table = orders(forecast, stock, policy, correlation=correlation, id=id)
+    table = orders(forecast, stock, policy, correlation=correlation, id=joined_name(id))
     write_table(table, out)
     ordered = int((table["order"] > 0).sum())
     facts = {"orders": str(out), "items": len(table), "ordered": ordered, "units": float(table["order"].sum())}

@@ -1,14 +1,11 @@
 """`mqcast doctor`: what is installed, and what is missing."""
 
-import json
-
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from mqcast import doctor as installation
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.output import console
+from mqcast.cli.output import console, print_json
 
 
 @app.command()
@@ -16,7 +13,7 @@ def doctor(as_json: AsJson = False) -> None:
     """Show versions, devices, compiled kernels and extras, and say what is missing."""
     facts = installation.report()
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        print_json(facts)
         return
     table = Table(show_header=False, box=None)
     for name, value in facts.items():

@@ -25,8 +25,9 @@ from mqcast.cli.app import (
     setting_of,
     train_options,
 )
-from mqcast.cli.output import facts_of_forecasts, facts_of_panel, tell
+from mqcast.cli.output import facts_of_forecasts, tell
 from mqcast.data.panel import Panel
+from mqcast.data.written import csv_of
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.forecast.ends import only
@@ -40,7 +41,7 @@ from mqcast.models.protocol import CanWrite
 from mqcast.settings.merge import tables_of
 
 Trained = Annotated[Path, typer.Argument(help="A trained run.")]
-Out = Annotated[Path, typer.Argument(help="The Parquet file to write.")]
+Out = Annotated[Path, typer.Argument(help="The file to write, .parquet or .csv.")]
 
 
 @app.command("forecast")
@@ -78,6 +79,7 @@ def forecast_command(
     [bold]mqcast forecast runs/first panel two.parquet --cutoff each --id A12 --id A17[/bold],
     [bold]mqcast forecast runs/first panel totals.parquet --span 1-4 --span 1-8[/bold]
     """
+    table_file(out)
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
     asked = None
@@ -104,7 +106,7 @@ def revisions_command(
 
     Example: [bold]mqcast revisions runs/first panel revisions.parquet --start 2024-01-07[/bold]
     """
-    _forecast(run, panel, out, start, end, processes, device, as_json)
+    _forecast(run, panel, table_file(out), start, end, processes, device, as_json)
 
 
 @app.command("backtest")
@@ -131,6 +133,7 @@ def backtest_command(
     """
     from mqcast.forecaster import Forecaster
 
+    table_file(out)
     layers = said_layers(config, set, horizon=horizon, model=model, quantiles=quantile)
     options = train_options(layers, horizon, quantile)
     forecaster = Forecaster(
@@ -154,7 +157,14 @@ def backtest_command(
 def what_if_command(
     run: Trained,
     panel: Packed,
-    future: Annotated[Path, typer.Argument(help="Parquet or CSV of the rows that change: id, date and known columns.")],
+    future: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]FUTURE...",
+            help="Parquet or CSV of the rows that change: id, date and known columns; several scenarios have names: "
+            "more=more.csv none=none.csv.",
+        ),
+    ],
     out: Out,
     baseline: Annotated[
         Path | None, typer.Option(help="The plan to compare with; left out: the one in the panel.")
@@ -163,18 +173,20 @@ def what_if_command(
 ) -> None:
     """Forecast a changed plan and the plan itself, side by side: q0.5, q0.5_baseline, q0.5_change …
 
-    Only the items that change are forecast.
+    Only the items that change are forecast. Several scenarios are set beside the plan: q0.5_baseline, q0.5_more …
 
-    Example: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold]
+    Examples: [bold]mqcast what-if runs/first panel more_promotions.parquet change.parquet[/bold],
+    [bold]mqcast what-if runs/first panel more=more.csv none=none.csv change.csv[/bold]
     """
     from mqcast.forecaster import Forecaster
 
+    table_file(out)
     data = Panel.open(panel)
-    both = Forecaster.load(run, data).what_if(future, baseline)
+    both = Forecaster.load(run, data).what_if(_scenarios(future), baseline)
     write_table(both, out)
     changes = {name: float(both[name].sum()) for name in both.columns if name.endswith("_change")}
     text = ", ".join(f"{name.removesuffix('_change')} {value:+,.1f}" for name, value in changes.items())
-    facts = {"rows": len(both), "series": both[data.schema.id].n_unique(), "total_change": changes}
+    facts = {**facts_of_forecasts(both.lazy(), data, of_some=True), "total_change": changes}
     tell(as_json, {"forecasts": str(out), **facts}, f"total change: {text}; by item and date in {out}")
 
 
@@ -205,8 +217,23 @@ def page_command(
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
-    forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
-    tell(as_json, {"page": str(out), "bytes": out.stat().st_size, **facts_of_panel(data)}, f"the page is {out}")
+    frame = None if panel is None else data
+    shown = pl.DataFrame(forecaster._write_page(out, frame, cutoff=cutoff, previous=previous, title=title))
+    facts = {"page": str(out), "bytes": out.stat().st_size, **facts_of_forecasts(shown.lazy(), data)}
+    tell(as_json, facts | {"last_observed": str(data.last_observed_date)}, f"the page is {out}")
+
+
+def _scenarios(given: list[str]) -> Any:
+    """One file of changes, or {name: file}."""
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return given[0]
+    scenarios: dict[str, str] = {}
+    for text in given:
+        name, sign, file = text.partition("=")
+        if not sign or not name or not file or name in scenarios:
+            raise ConfigError(f"{text!r} is no scenario with a name of its own; write name=file, such as more=more.csv")
+        scenarios[name] = file
+    return scenarios
 
 
 def _forecast_some(
@@ -238,23 +265,42 @@ def _forecast(
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
     dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
-    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
+
+    def draft(name: str) -> Path:
+        return out.with_name(f".{out.name}.{name}.parquet")
+
+    made = table_file(out) if out.suffix == ".parquet" else draft("table")
+    quantiles = made if asked is None else draft("quantiles")
     if isinstance(trained, CanWrite):
         with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
             trained.write(data, quantiles, first, last, on_progress)
     else:
         write_table(trained.forecast(data, first, last), quantiles)
-    if asked is not None and dependence is not None and is_first():
-        try:
-            asked.write(quantiles, dependence, data, out)
-        finally:
-            quantiles.unlink(missing_ok=True)
-    if is_first():
-        facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
-        tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+    if not is_first():
+        return
+    try:
+        if asked is not None and dependence is not None:
+            asked.write(quantiles, dependence, data, made)
+        facts = facts_of_forecasts(made, data) if as_json else {}
+        if made != out:
+            write_table(pl.read_parquet(made), out)
+    finally:
+        for path in {quantiles, made} - {out}:
+            path.unlink(missing_ok=True)
+    tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
 
 
 def write_table(table: pl.DataFrame, out: Path) -> None:
+    """The table as a file of its name's kind."""
+    table_file(out)
     packed = io.BytesIO()
-    table.write_csv(packed) if out.suffix == ".csv" else table.write_parquet(packed)
-    write_file(out, packed.getvalue())
+    if out.suffix == ".parquet":
+        table.write_parquet(packed)
+    write_file(out, packed.getvalue() if out.suffix == ".parquet" else csv_of(table))
+
+
+def table_file(out: Path) -> Path:
+    """A path that says whether its file is Parquet or CSV; to be asked before long work, not after it."""
+    if out.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"out is {str(out)!r}; name a .parquet or a .csv file")
+    return out

@@ -1,25 +1,32 @@
 """Commands that evaluate the forecasts of any forecaster: evaluate, volatility, rank-revisions, report."""
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from mqcast.cli.app import AsJson, app
-from mqcast.cli.output import console, tell
+from mqcast.cli.output import MOST_NAMED, console, print_json, tell
 from mqcast.data.export import frames_of
+from mqcast.data.joined import joined_name
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError
 from mqcast.levels import percentile
 
+if TYPE_CHECKING:
+    from mqcast.evaluation.tables import ActualsTable, ForecastTable
+
 Forecasts = Annotated[Path, typer.Argument(help="Parquet or CSV with id, cutoff, date, q0.5, q0.9 …")]
 Actuals = Annotated[Path, typer.Argument(help="Parquet or CSV with id, date and target, or a packed panel.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column of series ids; default: unique_id.")]
+Id = Annotated[
+    str | None, typer.Option("--id", help="The column of series ids, or several: store,item; default: unique_id.")
+]
 Time = Annotated[str | None, typer.Option("--time", help="The column of target dates; default: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
 ANY_WIDTH = 10_000  # characters
@@ -49,12 +56,12 @@ def evaluate_command(
     """
     from mqcast.evaluation import evaluate
 
-    known, names = actuals_in(actuals, id, time, target)
+    judged = Judged.read(forecasts, actuals, id, time, target)
     static = frames_of(Panel.open(actuals)).static if by and is_panel(actuals) else None
-    options: dict[str, Any] = {"season": season, "missing": missing, "static": static, **names}
-    metrics = evaluate(forecasts, known, by or (), **options)
+    options: dict[str, Any] = {"season": season, "missing": missing, "static": static}
+    metrics = evaluate(judged.forecasts, judged.actuals, by or (), **options)
     if as_json:
-        print_json(metrics)
+        print_json({"metrics": metrics, **judged.facts()})
     elif by:
         levels = [name.removeprefix("qrisk_pooled_q") for name in metrics.columns if name.startswith("qrisk_pooled_q")]
         short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
@@ -96,16 +103,15 @@ def volatility_command(
     """
     from mqcast.evaluation import volatility
 
-    known, names = actuals_in(actuals, id, time, target)
+    judged = Judged.read(revisions, actuals, id, time, target)
     options: dict[str, Any] = {"cdf": cdf, "weights": weights, "resamples": resamples, "seed": seed, "missing": missing}
-    options |= names
     levels = tuple(level or (0.5, 0.9))
-    result = volatility(revisions, known, levels, **options)
-    other = None if compare is None else volatility(compare, known, levels, **options)
+    result = volatility(judged.forecasts, judged.actuals, levels, **options)
+    other = None if compare is None else volatility(judged.also(compare), judged.actuals, levels, **options)
     reduction = None if other is None else result.reduction(other)
     if as_json:
         tables = {"summary": result.summary, "process": result.process, "reduction": reduction}
-        typer.echo(json.dumps({name: table.to_dicts() for name, table in tables.items() if table is not None}))
+        print_json({name: table for name, table in tables.items() if table is not None} | judged.facts())
         return
     columns = ["level", "excess", "lo", "hi", "reading", "coverage", "targets"]
     show(result.summary.select(columns), "Excess volatility: V at the outcome, 95 % interval; 0 is best")
@@ -137,11 +143,11 @@ def rank_revisions_command(
     """
     from mqcast.evaluation import rank_revisions
 
-    known, names = actuals_in(actuals, id, time, target)
-    options: dict[str, Any] = {"rank": rank, "per": per, **names}
-    ranked = rank_revisions(revisions, known, level, top, **options)
+    judged = Judged.read(revisions, actuals, id, time, target)
+    options: dict[str, Any] = {"rank": rank, "per": per}
+    ranked = rank_revisions(judged.forecasts, judged.actuals, level, top, **options)
     if as_json:
-        print_json(ranked)
+        print_json({"ranked": ranked, **judged.facts()})
     else:
         hidden = ("moved", "lowest", "highest", "largest", "revised_at", "forecasts")
         shown = ranked.drop([name for name in hidden if name in ranked.columns]).rename(
@@ -196,7 +202,19 @@ def report_command(
     options: dict[str, Any] = {"baseline": baseline, "trained": trained, "notes": notes, "title": shown}
     options["items"] = item or ()
     write_report(out, forecasts, known, schema=schema, panel=packed, **options)
-    tell(as_json, {"report": str(out), "notes": notes}, "\n".join([*notes, f"the report is {out}"]))
+    facts: dict[str, Any] = {"report": str(out), "notes": notes}
+    if as_json:
+        facts["forecasts"] = _facts_of(forecasts, known, schema)
+    tell(as_json, facts, "\n".join([*notes, f"the report is {out}"]))
+
+
+def _facts_of(forecasts: dict[str, Any], known: Any, schema: Schema) -> dict[str, Any]:
+    """`Judged.facts` of each forecaster."""
+    from mqcast.evaluation.reading import actuals_table, forecast_tables, names_in
+
+    names = names_in(forecasts, schema)
+    observed = actuals_table(known, names)
+    return {name: Judged(table, observed).facts() for name, table in forecast_tables(forecasts, names).items()}
 
 
 def _with_actuals(given: list[Path], panel: Path | None) -> tuple[list[Path], Path]:
@@ -261,11 +279,51 @@ def _forecasts_of(paths: dict[str, Path], panel: Panel | None, data: Path) -> tu
     return ordered | {name: frame for name, frame in frames.items() if name not in ordered}, trained, notes
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Forecasts and the actuals that they are judged by, read once."""
+
+    forecasts: "ForecastTable"
+    actuals: "ActualsTable"
+
+    @classmethod
+    def read(cls, forecasts: Path, actuals: Path, id: str | None, time: str | None, target: str | None) -> "Judged":
+        from mqcast.evaluation.reading import actuals_table, forecast_table, names_in
+
+        known, given = actuals_in(actuals, id, time, target)
+        names = names_in(forecasts, **given)
+        return cls(forecast_table(forecasts, names), actuals_table(known, names))
+
+    def also(self, forecasts: Path) -> "ForecastTable":
+        """Other forecasts with the same names of columns."""
+        from mqcast.evaluation.reading import forecast_table
+
+        return forecast_table(forecasts, self.forecasts.names)
+
+    def facts(self) -> dict[str, Any]:
+        """How many forecasts, of how many series, from which cutoffs, and those that no actual judges."""
+        from mqcast.evaluation.tables import actuals_of
+
+        table = self.forecasts
+        has_none = np.isnan(actuals_of(table, self.actuals, "drop", may_be_none=True)[table.trajectory])
+        left_out = np.setdiff1d(table.item, table.item[~has_none])
+        cutoffs = table.clock.dates(np.unique(table.cutoff)).to_list()
+        return {
+            "rows": table.num_rows,
+            "series": len(table.ids),
+            "cutoffs": len(cutoffs),
+            "first_cutoff": str(cutoffs[0]),
+            "last_cutoff": str(cutoffs[-1]),
+            "without_actual": int(has_none.sum()),
+            "left_out": {"series": len(left_out), "first": [table.ids[i] for i in left_out[:MOST_NAMED]]},
+        }
+
+
 def actuals_in(
     path: Path, id: str | None, time: str | None, target: str | None
 ) -> tuple[pl.DataFrame | Path, dict[str, Any]]:
     """The actuals of a file or of a packed panel, and the names of its columns."""
-    names = {"id": id, "time": time, "target": target}
+    names = {"id": joined_name(id), "time": time, "target": target}
     if not is_panel(path):
         return path, names
     if any(names.values()):
@@ -277,10 +335,6 @@ def actuals_in(
 
 def is_panel(path: Path) -> bool:
     return (path / "panel.json").exists()
-
-
-def print_json(table: pl.DataFrame) -> None:
-    typer.echo(json.dumps(table.to_dicts(), default=str))
 
 
 def show(table: pl.DataFrame, title: str) -> None:

@@ -6,9 +6,10 @@ signal n (130: Ctrl-C, 143: SIGTERM). See docs/operations.md.
 
 import json
 import logging
+import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,18 @@ def wants_json() -> bool:
 
 
 def print_json(facts: dict[str, Any]) -> None:
-    """The facts, and the warnings so far."""
-    typer.echo(json.dumps(facts | {"warnings": _warned}, default=str))
+    """The facts, and the warnings so far, as one object that any reader of JSON takes: NaN is null."""
+    typer.echo(json.dumps(_plain(facts | {"warnings": _warned}), default=str))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pl.DataFrame):
+        return _plain(value.to_dicts())
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def tell(as_json: bool, facts: dict[str, Any], text: str) -> None:
@@ -90,26 +101,33 @@ def tell_error(text: str, kind: str, code: int) -> None:
     """An error as a line, and with --json as JSON with its kind and the exit code, too."""
     logger.error("%s", text)
     if wants_json():
-        print_json({"error": {"kind": kind, "message": readable(text)}, "exit_code": code})
+        print_error(text, kind, code)
+
+
+def print_error(text: str, kind: str, code: int) -> None:
+    print_json({"error": {"kind": kind, "message": readable(text)}, "exit_code": code})
 
 
 def facts_of_panel(panel: Panel) -> dict[str, Any]:
     return {"series": panel.num_series, "rows": panel.num_rows, "last_observed": str(panel.last_observed_date)}
 
 
-def facts_of_forecasts(forecasts: pl.LazyFrame | Path, panel: Panel) -> dict[str, Any]:
-    """How many forecasts, of how many series, from which cutoffs, and the series of the panel that have none."""
+def facts_of_forecasts(forecasts: pl.LazyFrame | Path, panel: Panel, *, of_some: bool = False) -> dict[str, Any]:
+    """How many forecasts, of how many series, from which cutoffs, and, unless they are `of_some` series on purpose,
+    the series of the panel that have none."""
     lazy = pl.scan_parquet(forecasts) if isinstance(forecasts, Path) else forecasts
     id, cutoff = panel.schema.id, pl.col("cutoff")
     counted = (pl.len().alias("rows"), cutoff.n_unique().alias("n"), cutoff.min().alias("a"), cutoff.max().alias("b"))
     found = lazy.select(*counted).collect().row(0, named=True)
     have = lazy.select(pl.col(id).cast(pl.String).unique()).collect()
-    without = pl.DataFrame({id: pl.Series(panel.ids).cast(pl.String)}).join(have, on=id, how="anti")[id].sort()
-    return {
+    facts = {
         "rows": found["rows"],
         "series": have.height,
         "cutoffs": found["n"],
         "first_cutoff": str(found["a"]),
         "last_cutoff": str(found["b"]),
-        "left_out": {"series": len(without), "first": without.head(MOST_NAMED).to_list()},
     }
+    if of_some:
+        return facts
+    without = pl.DataFrame({id: pl.Series(panel.ids).cast(pl.String)}).join(have, on=id, how="anti")[id].sort()
+    return facts | {"left_out": {"series": len(without), "first": without.head(MOST_NAMED).to_list()}}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mqcast.cli.app import MODELS, AsJson, app
-from mqcast.cli.output import console, tell
+from mqcast.cli.output import console, facts_of_forecasts, tell
 from mqcast.models import DEFAULT
 
 Columns = list[str] | None
@@ -31,6 +31,9 @@ def quick_command(
     past: Annotated[Columns, typer.Option(help="Columns known up to today; left out: guessed.")] = None,
     static: Annotated[Columns, typer.Option(help="Columns with one value a series; left out: guessed.")] = None,
     holidays: Annotated[Columns, typer.Option(help="Country or region, such as US or DE-BY.")] = None,
+    future: Annotated[
+        str | None, typer.Option(help="A second file of what is planned after the last sale: id, date, promotions …")
+    ] = None,
     minutes: Annotated[float, typer.Option(min=0.01, help="For training; half of them for the backtest.")] = 4,
     model: Annotated[str, typer.Option(help=MODELS)] = DEFAULT,
     as_json: AsJson = False,
@@ -38,7 +41,8 @@ def quick_command(
     """Forecast an ordinary sales history in one command: roles guessed, a backtest, a forecast, and pages of both.
 
     Examples: [bold]mqcast quick sales.csv --horizon 13[/bold],
-    [bold]mqcast quick sales.csv --id store,item --known promo --holidays US --minutes 10[/bold]
+    [bold]mqcast quick sales.csv --id store,item --known promo --holidays US --minutes 10[/bold],
+    [bold]mqcast quick sales.csv --future promotions.csv[/bold]
     """
     from mqcast.first_forecast import quick
 
@@ -53,12 +57,14 @@ def quick_command(
         past=_names(past),
         static=_names(static),
         holidays=_names(holidays),
+        future=future,
         minutes=minutes,
         model=model,
         verbose=not as_json,
         tell=(lambda text: None) if as_json else _say,
     )
-    facts = {"folder": str(made.folder), "roles": made.roles.to_dicts(), "decisions": made.decisions}
+    facts = {"folder": str(made.folder), "roles": made.roles, "decisions": made.decisions}
+    facts |= facts_of_forecasts(made.forecast.lazy(), made.forecaster.panel_)
     tell(as_json, facts, f"open {made.folder / 'page.html'}")
 
 

@@ -1,6 +1,5 @@
 """Commands about training: fit, search, curve, bench."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from mqcast.cli.app import (
     setting_of,
     train_options,
 )
-from mqcast.cli.output import console, facts_of_panel, tell
+from mqcast.cli.output import console, facts_of_panel, print_json, tell
 from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError, ConfigError
@@ -109,7 +108,7 @@ def fit_command(
         if (run / METRICS).exists():
             facts |= kept_line(read_metrics(run / METRICS), settings and settings.config.train.patience)
         if isinstance(fitted, HasLeaderboard):
-            facts["leaderboard"] = fitted.leaderboard.to_dicts()
+            facts["leaderboard"] = fitted.leaderboard
             if not as_json:
                 console.print(_leaderboard(fitted.leaderboard))
         steps = f"trained {facts['step']:,} steps; " if "step" in facts else ""
@@ -132,7 +131,7 @@ def _explain(name: str, settings: Merged | None, as_json: bool) -> None:
     if settings is None:
         raise ConfigError(f"model {name} has no settings of its own")
     if as_json:
-        typer.echo(json.dumps(settings.table().to_dicts()))
+        print_json({"model": name, "settings": settings.table()})
         return
     table = Table(title=f"Settings of {name}", title_justify="left")
     for heading in ("setting", "value", "origin"):

@@ -174,16 +174,23 @@ class Assembler:
         """The same transforms for another panel of the same layout."""
         return Assembler(panel, self.config, self.target.scaler, self.number, self.category)
 
-    def __call__(self, windows: Windows) -> Batch:
+    def begun_steps(self, windows: Windows) -> int:
+        """How many steps before their creation times one of the windows' series has; at most the history."""
+        before = windows.start - self.panel.first_step[windows.series]
+        return int(np.clip(before.max(initial=1), 1, self.config.history))
+
+    def __call__(self, windows: Windows, history: int | None = None) -> Batch:
+        """`history`: fewer steps than the windows were planned with."""
         config, panel = self.config, self.panel
+        history = config.history if history is None else history
         panel.require_whole_files()
         if windows.num_fcts > config.num_fcts:
             raise ConfigError(
                 f"the windows have more than {config.num_fcts} creation times; plan them with the same config"
             )
-        num_steps = config.history + windows.num_fcts
+        num_steps = history + windows.num_fcts
         span = num_steps + config.horizon
-        start = windows.start - config.history
+        start = windows.start - history
         steps = start[:, None] + np.arange(span)
         rows, exists = panel.rows_at(windows.series, start, span)
         begun = steps >= panel.first_step[windows.series][:, None]

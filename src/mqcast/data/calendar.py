@@ -80,16 +80,12 @@ class Calendar:
             return np.zeros((*times.shape, len(self.holidays)), bool)
         first, last = self.period_days(times)
         start, stop = int(first.min()), int(last.max()) + 1
-        on_day = np.zeros((stop - start, len(self.holidays)), np.int32)
-        for i, days in enumerate(self.holiday_days(start, stop)):
-            on_day[days - start, i] = 1
-        total = np.concatenate((np.zeros((1, len(self.holidays)), np.int32), on_day.cumsum(axis=0, dtype=np.int32)))
+        total = _holidays_before(self.holidays, start, stop)
         return total[last + 1 - start] > total[first - start]
 
     def holiday_days(self, start: int, stop: int) -> list[np.ndarray]:
         """The days (since 1970) of each holiday from `start` to before `stop`."""
-        days = (_holidays(region, *_years(start, stop)).get(name, ()) for region, name in self.holidays)
-        return [np.array([day for day in of_one if start <= day < stop], np.int64) for of_one in days]
+        return _holiday_days(self.holidays, start, stop)
 
     def period_days(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last day (since 1970) of the period of each time."""
@@ -143,6 +139,21 @@ def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[in
         for name in dates.get_list(date):
             days.setdefault(name, []).append(int(np.datetime64(date, "D").astype(int)))
     return {name: tuple(dates) for name, dates in days.items()}
+
+
+def _holiday_days(holidays: tuple[tuple[str, str], ...], start: int, stop: int) -> list[np.ndarray]:
+    of = {region: _holidays(region, *_years(start, stop)) for region in {region for region, _ in holidays}}
+    days = (of[region].get(name, ()) for region, name in holidays)
+    return [np.array([day for day in of_one if start <= day < stop], np.int64) for of_one in days]
+
+
+@lru_cache(maxsize=64)
+def _holidays_before(holidays: tuple[tuple[str, str], ...], start: int, stop: int) -> np.ndarray:
+    """(days + 1, holidays): how often each holiday is on the first 0, 1, 2 … days from `start` to before `stop`."""
+    on_day = np.zeros((stop - start, len(holidays)), np.int32)
+    for i, days in enumerate(_holiday_days(holidays, start, stop)):
+        on_day[days - start, i] = 1
+    return np.concatenate((np.zeros((1, len(holidays)), np.int32), on_day.cumsum(axis=0, dtype=np.int32)))
 
 
 def _week_of_year(times: np.ndarray) -> np.ndarray:

@@ -94,7 +94,10 @@ class _File:
         unquoted = re.sub(r'"[^"]*"', "", start.partition("\n")[0])
         file = cls(path, [], max(DELIMITERS, key=unquoted.count))
         with file._reader() as reader:
-            names = reader.schema.names
+            try:
+                names = reader.schema.names
+            except UnicodeDecodeError:
+                raise file._unreadable(ValueError("the names of its columns are no UTF8")) from None
         refuse_repeated(names, str(path))
         return cls(path, names, file.delimiter)
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from mqcast.data.frequency import show_time
 from mqcast.data.panel import Panel
 from mqcast.data.windows import Windows
 from mqcast.errors import DataError
@@ -46,10 +47,7 @@ class CutoffPlan:
         max_unobserved_steps = config.horizon if max_unobserved_steps is None else max_unobserved_steps
         series, first_fct, last_fct = _alive(panel, config, origin, latest, max_unobserved_steps)
         if series.size == 0:
-            raise DataError(
-                f"no series has {config.min_history} steps of history in this span",
-                "use a shorter min_history, or another span",
-            )
+            raise _nothing_to_forecast(panel, config, first, last, max_unobserved_steps)
         on_axis = panel.axis.frequency.floor(np.array([first, last]))
         num_cutoffs = int(max(on_axis[1] - on_axis[0], (last_fct - origin[series]).max())) + 1
         config = config.replace(num_fcts=min(config.num_fcts, num_cutoffs))  # windows no longer than necessary
@@ -114,6 +112,21 @@ class CutoffPlan:
         num_fcts = min((opening // size + 1) * size, self.num_cutoffs) - opening
         last = np.minimum(self.last_fct[owner], start + num_fcts - 1)
         return Windows(self.series[owner], start, start, last, last, num_fcts)
+
+
+def _nothing_to_forecast(panel: Panel, config: WindowConfig, first: int, last: int, most: int) -> DataError:
+    """Why no series is forecast from one time to another."""
+    axis, span = panel.axis, " to ".join(dict.fromkeys((show_time(first), show_time(last))))
+    if first == last and panel.schema.time_grid == "calendar":
+        near = int(axis.frequency.times(axis.frequency.floor(np.array([first])))[0])
+        if near != first:
+            return DataError(f"the cutoff {span} is no date of {axis.frequency}", f"give {show_time(near)}")
+    return DataError(
+        f"no series can be forecast from {span}: the data go from {show_time(panel.span[0])} to "
+        f"{show_time(panel.last_observed_time())}, and a series is forecast from its row {max(config.min_history, 1)} "
+        f"on, up to {most} steps after its last observation",
+        "give another cutoff",
+    )
 
 
 def _alive(

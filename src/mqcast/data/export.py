@@ -57,7 +57,7 @@ def some_series(panel: Panel, series: np.ndarray) -> Panel:
     """A panel in memory with some series of another, given by increasing indices, for the same network."""
     bounds = zip(panel.offsets[series], panel.offsets[series + 1], strict=True)
     rows = np.concatenate([np.arange(first, end) for first, end in bounds])
-    names = [name.as_py().encode() for name in panel.ids.take(pa.array(series))]
+    names = [name.as_py().encode() for name in panel.names_of(series)]
     arrays: dict[str, np.ndarray] = {}
     for name, values in panel.arrays.items():
         block = name.split("_")[0]

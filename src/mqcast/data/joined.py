@@ -8,6 +8,11 @@ from mqcast.errors import DataError
 PLUS, BETWEEN = "+", "/"
 
 
+def joined_name(id: str | None) -> str | None:
+    """store,item → store+item, the name of the joined column."""
+    return id if id is None else PLUS.join(part.strip() for part in id.split(","))
+
+
 def id_columns(id: str, names: list[str]) -> list[str]:
     """The columns that an id such as `store+item` is made of; none if it is the name of a column."""
     parts = id.split(PLUS)

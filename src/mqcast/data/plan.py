@@ -8,11 +8,21 @@ import pyarrow as pa
 
 from mqcast.data.axis import wall_times, zone_of_polars
 from mqcast.data.export import Frames, frames_of
+from mqcast.data.joined import with_joined_id
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
 from mqcast.data.values import as_codes, as_microseconds, as_text
-from mqcast.errors import ColumnTypeError, DataError, DuplicateRowsError, MissingColumnError, MissingKeyError
+from mqcast.errors import (
+    ColumnTypeError,
+    DataError,
+    DuplicateRowsError,
+    MissingColumnError,
+    MissingKeyError,
+    SeriesLeftOutWarning,
+    quoted,
+    warn,
+)
 
 
 def gathered(schema: Schema, fitted: Panel | None, frame: Any, static: Any, events: Any) -> Frames:
@@ -52,6 +62,42 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
     return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
 
 
+def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
+    """A history, in memory, and the rows of a plan after its last sale, such as a second file of promotions.
+
+    A static column that the plan lacks has the value of the history; series that the history lacks are left out.
+    """
+    given: Any = with_joined_id(open_source(plan, "the future"), schema.id)
+    others = [name for name in rows.names if name not in (schema.id, schema.time)]
+    past = _read(rows, [schema.id, schema.time], schema, "the frame", others)
+    keys, not_planned = [schema.id, schema.time], (schema.target, *schema.static)
+    coming = _read(given, keys, schema, "the future", [name for name in others if name not in not_planned])
+    if len(coming.columns) == len(keys):
+        raise MissingColumnError(
+            f"the future has no column of the frame but {schema.id!r} and {schema.time!r}; give what is planned, such "
+            "as promotions, by the same names"
+        )
+    for table in (past, coming):
+        _refuse_text_dates(table, schema)
+    coming = coming.with_columns(pl.col(schema.time).cast(past.schema[schema.time]))
+    sold = past.filter(pl.col(schema.target).is_not_null())[schema.time].max()
+    past = past.filter(pl.col(schema.time) <= sold)
+    coming, strangers = (
+        coming.filter(pl.col(schema.time) > sold).join(past, on=schema.id, how=how) for how in ("semi", "anti")
+    )
+    if coming.is_empty():
+        raise DataError("the future has no row after the last sale", "give later dates", column=schema.time)
+    if not strangers.is_empty():
+        names = strangers[schema.id].unique(maintain_order=True)
+        warn(
+            f"{len(names)} series of the future have no sales and are left out ({quoted(names[0])} …)",
+            SeriesLeftOutWarning,
+        )
+    if static := [name for name in schema.static if name in past.columns and name not in coming.columns]:
+        coming = coming.join(past.select(schema.id, *static).unique(schema.id), on=schema.id, how="left")
+    return open_source(pl.concat([past, coming], how="diagonal_relaxed"))
+
+
 def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
     """Changed rows of a plan: id, date, and those known columns that change."""
     changes = _read(frame, [schema.id, schema.time], schema, "the future", list(schema.known))
@@ -74,7 +120,9 @@ def with_changes(rows: pl.DataFrame, changes: pl.DataFrame, schema: Schema) -> p
             and not changes.schema[name].is_numeric()
             and changes[name].dtype != pl.Boolean
         ):
-            raise ColumnTypeError(f"the future's column {name!r} holds {changes.schema[name]}, not numbers; convert it")
+            kind = changes.schema[name]
+            held = "text" if kind in (pl.String, pl.Categorical, pl.Enum) else kind
+            raise ColumnTypeError(f"the future's column {name!r} holds {held}, not numbers; convert it")
     changes = changes.with_columns(pl.col(name).cast(rows.schema[name]) for name in (schema.time, *names))
     ends = _free_name("last sale", rows.columns)
     last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
@@ -123,7 +171,7 @@ def _table(given: Any, columns: list[str], schema: Schema, what: str) -> pl.Data
 
 def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list[str] | None = None) -> pl.DataFrame:
     """Columns of any frame, ids as text."""
-    source: Source = open_source(frame, what)
+    source: Source = with_joined_id(open_source(frame, what), schema.id)
     for name in wanted:
         if name not in source.names:
             raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(map(repr, source.names))}")

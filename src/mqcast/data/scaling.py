@@ -125,10 +125,11 @@ class BoundScaler:
     @cached_property
     def _constants(self) -> tuple[np.ndarray, np.ndarray]:
         """Location and scale of each series of the panel; NaN if they come from its own past."""
-        scaler = self.scaler
+        scaler, shape = self.scaler, self.panel.num_series
         if scaler.config.by in ("global", "none"):
-            shape = self.panel.num_series
             return np.full(shape, scaler.default_loc), np.full(shape, scaler.default_scale)
+        if np.isnan(scaler.scale).all():
+            return np.full(shape, np.nan), np.full(shape, np.nan)
         index = pc.call_function("index_in", [self.panel.ids], pc.SetLookupOptions(scaler.ids)).fill_null(-1).to_numpy()
         at = np.append(np.arange(len(scaler.loc)), -1)[index]
         return np.append(scaler.loc, np.nan)[at], np.append(scaler.scale, np.nan)[at]
@@ -197,7 +198,7 @@ def _running(values: np.ndarray) -> np.ndarray:
 
 def _at(values: np.ndarray, past: np.ndarray) -> np.ndarray:
     """For each series, what its first 0, 1, 2 … rows give, at some numbers of rows."""
-    return np.take_along_axis(values, past, axis=1)
+    return values[np.arange(len(values))[:, None], past]
 
 
 def _fading(values: np.ndarray, half_life: float | None) -> np.ndarray:

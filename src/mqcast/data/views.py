@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import numpy as np
-import pyarrow as pa
 
 from mqcast.data.calendar import occurring_holidays
 from mqcast.data.layout import Layout
@@ -56,9 +55,12 @@ class Pieces:
         """The row numbers in the array of some rows of the view."""
         if isinstance(index, slice):
             first, stop, step = index.indices(self.num_rows)
-            series = int(np.searchsorted(self.offsets, first, side="right")) - 1
-            if first < stop and stop <= self.offsets[min(series + 1, len(self.offsets) - 1)]:  # within one series
-                return slice(first + int(self.moved[series]), stop + int(self.moved[series]), step)
+            if first < stop and step == 1:
+                a, b = np.searchsorted(self.offsets, (first, stop - 1), side="right") - 1
+                if a == b:
+                    return slice(first + int(self.moved[a]), stop + int(self.moved[a]))
+                lengths = np.diff(np.clip(self.offsets[a : b + 2], first, stop))
+                return np.arange(first, stop) + np.repeat(self.moved[a : b + 1], lengths)
             index = np.arange(first, stop, step)
         index = np.asarray(index)
         return index + self.moved[np.searchsorted(self.offsets, index, side="right") - 1]
@@ -121,7 +123,7 @@ def _codes(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
 
 
 def _ids(panel: Panel, series: np.ndarray) -> dict[str, np.ndarray]:
-    kept = panel.ids.take(pa.array(series))
+    kept = panel.names_of(series)
     _, offsets, text = kept.buffers()
     bounds = np.frombuffer(offsets, np.int64)[: len(kept) + 1]
     return {"id_offsets": bounds, "id_bytes": np.frombuffer(text or b"", np.uint8)[: int(bounds[-1])]}

@@ -32,6 +32,7 @@ from mqcast.errors import (
     MissingKeyError,
     OffGridError,
     StaticValuesError,
+    quoted,
 )
 
 Allocate = Callable[[str, tuple[int, ...], Any], np.ndarray]
@@ -266,12 +267,18 @@ class Writer:
         """Raise if an inferred frequency would leave mostly gaps."""
         if "steps" not in self.arrays:
             return
-        num_steps = int(self.arrays["steps"][self.arrays["offsets"][1:] - 1].astype(np.int64).sum()) + len(self.ids)
+        offsets = self.arrays["offsets"]
+        steps_of = self.arrays["steps"][offsets[1:] - 1].astype(np.int64) + 1
+        num_steps = int(steps_of.sum())
         if self.row < LEAST_FILLED * num_steps:
+            filled = np.diff(offsets) / steps_of
+            least, most = int(filled.argmin()), int(filled.argmax())
             raise OffGridError(
                 f"the dates look like frequency {self.axis.frequency}, but then {1 - self.row / num_steps:.0%} of the "
-                f"steps would be missing",
-                f"give Schema(freq='{self.axis.frequency}') if that is right, otherwise the right frequency",
+                f"steps would be missing (series {quoted(self.ids[most])} has {filled[most]:.0%} of its steps, "
+                f"{quoted(self.ids[least])} {filled[least]:.0%})",
+                f"give Schema(freq='{self.axis.frequency}') if that is right, otherwise the right frequency; series of "
+                "different frequencies need a forecaster each",
                 column=self.schema.time,
             )
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mqcast.data.joined import with_joined_id
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
 from mqcast.decide.demand import Totals, require_one_cutoff, totals_of
@@ -136,7 +137,7 @@ class _Stock:
 
 def _read_stock(frame: Any, id: str, ids: list[str]) -> _Stock:
     what = "the stock"
-    source = open_source(frame, what)
+    source = with_joined_id(open_source(frame, what), id)
     columns = columns_of(source, [id, "on_hand"], what, "on_order", *OF_ITEMS, text=id)
     names, code = ids_of(columns[id], id, what)
     known = {name: i for i, name in enumerate(ids)}

@@ -19,6 +19,7 @@ from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
+from mqcast.data.joined import with_joined_id
 from mqcast.data.schema import OF_FORECASTS, Schema
 from mqcast.data.source import open_source
 from mqcast.errors import (
@@ -60,16 +61,16 @@ def names_in(
     """
     names = Names.of(schema, **given)
     frame = next(iter(forecasts.values()), None) if isinstance(forecasts, Mapping) else forecasts
-    is_said = schema is not None or given.get("id") or given.get("time")
-    if is_said or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
+    if schema is not None or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
         return names
     source = open_source(frame, "the forecasts")
     others = [name for name in source.names if name not in OF_FORECASTS and level_of(name) is None]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names
-    id = next(name for name in others if name not in dates)
-    return Names.of(id=id, time=dates[0], target=given.get("target"))
+    id, time = next(name for name in others if name not in dates), dates[0]
+    is_other = given.get("id") not in (None, id) or given.get("time") not in (None, time)
+    return names if is_other else Names.of(id=id, time=time, target=given.get("target"))
 
 
 def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
@@ -115,7 +116,7 @@ def read_forecasts(
 ) -> ForecastTable:
     """Check a forecast frame and sort it."""
     names = names or Names()
-    source = open_source(frame, what)
+    source = with_joined_id(open_source(frame, what), names.id)
     levels = _levels(source.names)
     columns = columns_of(
         source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon, text=names.id
@@ -153,7 +154,8 @@ def read_forecasts(
 def read_actuals(frame: IntoDataFrame | Read, names: Names | None = None, what: str = "the actuals") -> ActualsTable:
     """Check a frame of demand and sort it; missing values are NaN."""
     names = names or Names()
-    columns = columns_of(frame, [names.id, names.time, names.target], what, text=names.id)
+    source = with_joined_id(open_source(frame, what), names.id)
+    columns = columns_of(source, [names.id, names.time, names.target], what, text=names.id)
     ids, item = ids_of(columns[names.id], names.id, what)
     times, clock = times_of({names.time: columns[names.time]}, what)
     time = times[names.time]

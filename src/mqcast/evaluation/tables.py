@@ -251,11 +251,12 @@ def actuals_of(
             column=actuals.names.id,
         )
     if bad.size == len(demand):
+        known = actuals.time[~np.isnan(actuals.value)]
+        sold = f"from {show_time(int(known.min()))} to {show_time(int(known.max()))}" if known.size else "nowhere"
         raise DataError(
             f"no forecast has an actual: the targets go from {show_time(int(time.min()))} to "
-            f"{show_time(int(time.max()))}, the actuals from {show_time(int(actuals.dates[0]))} to "
-            f"{show_time(int(actuals.dates[-1]))}",
-            "see that both tables have the same dates",
+            f"{show_time(int(time.max()))}, what was sold is known {sold}",
+            "wait for the sales of the targets, or see that both tables have the same dates",
         )
     if missing == "raise":
         raise DataError(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.frequency import show_time
@@ -163,7 +162,7 @@ def rows_frame(
     horizon = values.shape[1]
     times = panel.times_at(series, cutoff, horizon + 1) if len(series) else np.zeros((0, horizon + 1), np.int64)
     columns = {
-        panel.schema.id: pl.Series(panel.ids.take(pa.array(np.repeat(series, horizon)))),
+        panel.schema.id: pl.Series(panel.names_of(np.repeat(series, horizon))),
         "cutoff": panel.axis.dates(np.repeat(times[:, 0], horizon)),
         panel.schema.time: panel.axis.dates(times[:, 1:].reshape(-1)),
         "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),

@@ -9,8 +9,9 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,9 @@ def forecast_frame(
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
     frames, limited = [], Limited()
     num_threads = run.config.train.num_threads
-    with joined(device, num_threads) as ranks, workers(ranks.device, plan, num_threads) as at_once:
+    with joined(device, None) as ranks:
         moved(network, ranks.device)
+        at_once = on_cores(ranks.device, plan, num_threads)
         for i, series in enumerate(shards):
             frame, limited_here = shard_frame(run, network, assemble, plan, series, at_once)
             frames.append(frame)
@@ -164,15 +166,19 @@ def series_shards(panel: Panel, plan: CutoffPlan) -> list[range]:
     return [range(a, b) for a, b in pairwise(bounds)]
 
 
-@contextlib.contextmanager
-def workers(device: torch.device, plan: CutoffPlan, num_threads: int) -> Iterator[Callable[..., Iterable[Any]]]:
+def on_cores(device: torch.device, plan: CutoffPlan, num_threads: int) -> Callable[..., Iterable[Any]]:
     """A `map` that works on a batch on each core of this process. Each batch is computed as by one core alone."""
-    num = min(num_cores() // num_threads, -(-len(plan.series) // WINDOWS_AT_A_TIME))
-    if num < 2 or device.type != "cpu":
-        yield map
-        return
-    with ThreadPoolExecutor(num, "mqcast-forecast", use_threads, (num_threads,)) as pool:
-        yield pool.map
+    num_batches = -(-len(plan.series) // WINDOWS_AT_A_TIME)
+    is_alone = min(num_cores() // num_threads, num_batches) < 2
+    if device.type != "cpu" or (is_alone and torch.get_num_threads() == num_threads):
+        return map
+    return _kept_threads(max(1, num_cores() // num_threads), num_threads).map
+
+
+@cache
+def _kept_threads(num: int, num_threads: int) -> ThreadPoolExecutor:
+    """Python threads that stay, each with this number of torch's, since changing that takes longer than a forecast."""
+    return ThreadPoolExecutor(num, "mqcast-forecast", use_threads, (num_threads,))
 
 
 def moved(network: AnyNetwork, device: torch.device) -> None:
@@ -193,7 +199,7 @@ def shard_frame(
 
     @torch.inference_mode()
     def forecast_batch(windows: Windows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        batch = assemble(windows).to(network.levels.device)
+        batch = assemble(windows, assemble.begun_steps(windows)).to(network.levels.device)
         return _rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values))
 
     part = plan.of_series(series)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from mqcast.calibration import Calibrator, calibrate
 from mqcast.data.export import categories_of, some_series
@@ -132,7 +131,7 @@ def actuals_after(panel: Panel, after: int) -> pl.DataFrame:
     rows, exists = panel.rows_at(series, start, width)
     target = np.where(exists, panel.target[rows], np.nan)
     seen = ~np.isnan(target)
-    ids = pl.Series(panel.ids.take(pa.array(np.repeat(series, seen.sum(axis=1)))))
+    ids = pl.Series(panel.names_of(np.repeat(series, seen.sum(axis=1))))
     dates = panel.axis.dates(panel.times_at(series, start, width)[seen])
     schema = panel.schema
     return pl.DataFrame({schema.id: ids, schema.time: dates, schema.target: target[seen].astype(float)})

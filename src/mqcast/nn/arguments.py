@@ -7,9 +7,10 @@ operators would add nothing else, since the kernels are bypassed wherever torch 
 """
 
 import ctypes
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -65,27 +66,41 @@ class Signature:
         ways = {"forward"} if forward else {"backward", "loss" if with_loss else "gradient"}
         return tuple(x for x in self.arrays if x.when <= {"always", *ways, *switches})
 
+    @lru_cache(maxsize=256)  # noqa: B019
+    def expected(self, function: str, sizes: tuple[tuple[str, int], ...], with_loss: bool) -> dict[str, "Place"]:
+        """The places of a call's arrays, after its sizes have been checked."""
+        given = dict(sizes)
+        if given.keys() != set(self.sizes):
+            raise KernelError(f"{function} takes the sizes {', '.join(self.sizes)}; it was given {', '.join(given)}")
+        for problem in _wrong_sizes(self.name, given):
+            raise KernelError(f"{function}: {problem}")
+        switches, extent = frozenset(name for name in SWITCHES if given.get(name)), extents(given)
+        needed = self.needed(function.endswith("forward"), switches, with_loss)
+        return {x.name: Place(x.dtype, tuple(extent[part] for part in x.shape), x.is_written) for x in needed}
+
     def arguments(self, function: str, sizes: dict[str, int], tensors: dict[str, Tensor]) -> ctypes.Structure:
         """The structure for a call, after everything about it has been checked."""
-        if sizes.keys() != set(self.sizes):
-            raise KernelError(f"{function} takes the sizes {', '.join(self.sizes)}; it was given {', '.join(sizes)}")
-        for problem in _wrong_sizes(self.name, sizes):
-            raise KernelError(f"{function}: {problem}")
-        switches = frozenset(name for name in SWITCHES if sizes.get(name))
-        needed = self.needed(function.endswith("forward"), switches, "loss" in tensors)
-        if len(needed) != len(tensors) or any(x.name not in tensors for x in needed):
-            odd = tensors.keys() ^ {x.name for x in needed}
-            raise KernelError(f"{function}: {', '.join(sorted(odd))} is missing or unexpected")
-        extent, places = extents(sizes), []
-        for array in needed:
-            tensor = tensors[array.name]
-            shape = tuple([extent[part] for part in array.shape])
-            if problem := _misfit(tensor, array, shape):
-                raise KernelError(f"{function}: {array.name} {problem}")
-            places.append((start := tensor.data_ptr(), start + tensor.nbytes, array.is_written, array.name))
-        if overlap := _overlap(places):
+        expected = self.expected(function, tuple(sizes.items()), "loss" in tensors)
+        if expected.keys() != tensors.keys():
+            raise KernelError(f"{function}: {', '.join(sorted(tensors.keys() ^ expected))} is missing or unexpected")
+        starts, used = {}, []
+        for name, place in expected.items():
+            tensor = tensors[name]
+            if problem := _misfit(tensor, place):
+                raise KernelError(f"{function}: {name} {problem}")
+            start = starts[name] = tensor.data_ptr()
+            used.append((start, start + place.num_bytes, place.is_written, name))
+        if overlap := _overlap(used):
             raise KernelError(f"{function}: {overlap} share memory, and one of them is written")
-        return self.structure(**sizes, **{name: start for start, _, _, name in places})
+        return self.structure(**sizes, **starts)
+
+
+class Place:
+    """What an array of a call has to be like."""
+
+    def __init__(self, dtype: torch.dtype, shape: tuple[int, ...], is_written: bool):
+        self.dtype, self.shape, self.is_written = dtype, shape, is_written
+        self.num_bytes = dtype.itemsize * math.prod(shape)
 
 
 def signatures_of(library: ctypes.CDLL) -> dict[str, Signature]:
@@ -156,16 +171,16 @@ def _unless_rising(rule: str, values: tuple[int, ...]) -> Iterator[str]:
         yield f"the sizes must have {rule}; they are {', '.join(map(str, values))}"
 
 
-def _misfit(tensor: Tensor, array: Array, shape: tuple[int, ...]) -> str | None:
+def _misfit(tensor: Tensor, place: Place) -> str | None:
     """Why a tensor does not fit its place; None if it does."""
-    if tensor.dtype != array.dtype:
-        return f"is of {tensor.dtype}, not of {array.dtype}"
-    if tensor.shape != shape:
-        return f"has the shape {tuple(tensor.shape)}, not {shape}"
+    if tensor.dtype != place.dtype:
+        return f"is of {tensor.dtype}, not of {place.dtype}"
+    if tensor.shape != place.shape:
+        return f"has the shape {tuple(tensor.shape)}, not {place.shape}"
     if not tensor.is_cpu or tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_neg():
         return "is not contiguous CPU memory"
-    if not (start := tensor.data_ptr()) or start % tensor.element_size():
-        return f"starts at an address that is not a multiple of {tensor.element_size()}"
+    if not (start := tensor.data_ptr()) or start % place.dtype.itemsize:
+        return f"starts at an address that is not a multiple of {place.dtype.itemsize}"
     return None
 
 

@@ -18,6 +18,8 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
+from mqcast.nn.functions import applied
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -55,7 +57,7 @@ class Grid:
         if torch.is_autocast_enabled(now.device.type):
             dtype = torch.get_autocast_dtype(now.device.type)
             parts = tuple(None if part is None else part.to(dtype) for part in parts)
-        return CellSum.apply(self, *parts)  # type: ignore[no-any-return]
+        return applied(CellSum, self, *parts)  # type: ignore[no-any-return]
 
     def spread(self, now: Float[Tensor, "_ _ channel"]) -> Float[Tensor, "_ _ _ channel"]:
         """What belongs to creation times, for each cell: a view."""
@@ -74,7 +76,7 @@ class Grid:
 
     def forecasts(self, cells: Float[Tensor, "batch p q channel"]) -> Float[Tensor, "batch {self.horizon} fct channel"]:
         """The cells of the wanted creation times, by horizon."""
-        return Forecasts.apply(cells) if self.by_target else cells  # type: ignore[no-any-return]
+        return applied(Forecasts, cells) if self.by_target else cells  # type: ignore[no-any-return]
 
 
 def slid(steps: Float[Tensor, "batch steps channel"], size: int) -> Float[Tensor, "batch p {size} channel"]:

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from mqcast.errors import KernelError
 from mqcast.nn import library
 from mqcast.nn.arguments import LANES, LayoutError, Signature, signatures_of
+from mqcast.nn.functions import applied
 
 ENV_VAR = "MQCAST_KERNELS"  # "off" turns the kernels off
 COMPILED = "compiled"  # the status of kernels that can be used
@@ -91,7 +92,7 @@ def stacked_convolutions(
     if min(dilations) < 0:
         raise KernelError(f"dilations of {tuple(dilations)} look ahead; they must be 0 or more")
     steps = torch.tensor([min(dilation, x.shape[1]) for dilation in dilations])  # beyond the window there is nothing
-    return _Stack.apply(_contiguous(begun), steps, _contiguous(x), *weights, *biases)  # type: ignore[no-any-return]
+    return applied(_Stack, _contiguous(begun), steps, _contiguous(x), *weights, *biases)  # type: ignore[no-any-return]
 
 
 class _Stack(Function):
@@ -134,7 +135,7 @@ def aligned_contexts(
     """
     parts = (_contiguous(part) for part in (now, ahead, key, value))
     lookback = min(lookback, key.shape[1] - 1)  # buffers are this wide
-    return _AlignedContexts.apply(_contiguous(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
+    return applied(_AlignedContexts, _contiguous(begun), lookback, wanted, *parts)  # type: ignore[no-any-return]
 
 
 class _AlignedContexts(Function):
@@ -194,7 +195,7 @@ class DecoderCall:
     parts: dict[str, Tensor]
 
     def quantiles(self) -> Float[Tensor, "batch horizon {self.wanted} quantile"]:
-        return _DecoderQuantiles.apply(self.sizes(), *self._given())  # type: ignore[no-any-return]
+        return applied(_DecoderQuantiles, self.sizes(), *self._given())  # type: ignore[no-any-return]
 
     def loss(
         self,

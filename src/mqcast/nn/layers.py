@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mqcast.nn.draws import normal, uniform_
+from mqcast.nn.functions import applied
 from mqcast.nn.grid import Grid
 
 Parts = tuple[Tensor, ...]
@@ -54,11 +55,13 @@ class SplitLinear(nn.Module):
         self.bias = zeros(out_dim) if bias else None
 
     def forward(self, parts: Parts) -> Tensor:
-        pairs = zip(parts, self.weight.split(self.dims, dim=1), strict=True)
-        products = [F.linear(part, weight) for part, weight in sorted(pairs, key=lambda pair: pair[0].numel())]
-        if self.bias is not None:
-            products.insert(0, self.bias)
-        return sum(products[1:], start=products[0])
+        total = self.bias
+        pairs = zip(parts, self.weight.split_with_sizes(self.dims, dim=1), strict=True)
+        for part, weight in sorted(pairs, key=lambda pair: pair[0].numel()) if len(parts) > 1 else pairs:
+            product = F.linear(part, weight)
+            total = product if total is None else total + product
+        assert total is not None
+        return total
 
 
 class HorizonLinear(nn.Module):
@@ -154,7 +157,7 @@ class Convolution(nn.Module):
         mapped = self.linear(parts)
         if before is not None:
             mapped = mapped.masked_fill(before[..., None], 0.0)
-        return TapSum.apply(self.taps, causal, mapped, self.bias)  # type: ignore[no-any-return]
+        return applied(TapSum, self.taps, causal, mapped, self.bias)  # type: ignore[no-any-return]
 
 
 class TapSum(Function):

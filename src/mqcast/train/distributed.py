@@ -122,15 +122,15 @@ def pick_device(name: str) -> torch.device:
 
 
 @contextmanager
-def joined(device: str = "auto", num_threads: int = 1) -> Iterator[Ranks]:
+def joined(device: str = "auto", num_threads: int | None = 1) -> Iterator[Ranks]:
     """Join the processes that torchrun started, according to its environment variables; without them, this one alone.
 
     Each process uses `num_threads` threads: the last bits of sums depend on their number, and on a CPU one process per
-    core is faster than one thread per core.
+    core is faster than one thread per core. None: as many as it has.
     """
     process.use()
     place, before = pick_device(device), torch.get_num_threads()
-    use_threads(num_threads)
+    use_threads(before if num_threads is None else num_threads)
     try:
         with _group(place) as ranks:
             yield ranks
