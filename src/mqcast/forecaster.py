@@ -3,7 +3,7 @@
 
 import datetime as dt
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +32,9 @@ from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
 from mqcast.joint.spans import Spans
-from mqcast.joint_forecasts import Asked, dependence_for
-from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
+from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, together
+from mqcast.models.protocol import CanExplain, HasLeaderboard, TrainOptions
+from mqcast.models.registry import check
 from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
@@ -185,8 +186,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         Schema.of(self.schema)
         if self.folder is not None:
             path_of("folder", self.folder)
-        if isinstance(model, ChecksOptions):
-            model.check(options)
+        check(self.model, model, options)
         return model
 
     def _options(self) -> TrainOptions:
@@ -255,6 +255,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         ids: Ids | None = None,
         cutoff: Date | None = None,
         spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
         seed: int = 0,
     ) -> IntoDataFrameT: ...
 
@@ -284,6 +285,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         cutoff: Date | None = None,
         paths: int | None = None,
         spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
         group: str | None = None,
         seed: int = 0,
     ) -> IntoDataFrameT | Paths:
@@ -295,24 +297,27 @@ class Forecaster(Generic[IntoDataFrameT]):
         with a sale; "each": for each series its own last one.
 
         paths: so many joint forecasts of all steps, as `Paths`; with `group`, a static column, series of one group go
-        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them.
+        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them: spans_by
+        "heads", those of `model.spans`, which the network forecasts itself, or "paths"; the frame says which.
         """
         horizon = self._fitted_as_[1].horizon if hasattr(self, "fitted_") else MOST_PERIODS
-        is_joint = any(one is not None for one in (paths, spans, group))
-        asked = Asked(horizon, paths, spans, group, seed) if is_joint else None
+        is_joint = any(one is not None for one in (paths, spans, spans_by, group))
+        asked = Asked(horizon, paths, spans, group, seed, spans_by) if is_joint else None
         panel, frame_types = self._panel(frame, future, static, events)
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
-        if cutoff == "each":
-            found = pl.concat([self._forecast(part, end) for end, part in by_end(wanted)]).sort(id)
-        else:
+
+        def forecast(made: Made) -> pl.DataFrame:
+            if cutoff == "each":
+                return pl.concat([made(part, end, end) for end, part in by_end(wanted)]).sort(id, maintain_order=True)
             at = panel.last_observed_date if cutoff is None else cutoff
-            found = self._forecast(wanted, at)
-        if cutoff is None:
-            warn_of_lag(panel, found[id].unique(maintain_order=True))
-        if asked is None:
-            return frame_types.to_native(found, id)
-        joint = asked.of(found, self._dependence(panel, None if cutoff == "each" else cutoff), wanted)
-        return replace(joint, frame_types=frame_types) if isinstance(joint, Paths) else frame_types.to_native(joint, id)
+            found = made(wanted, at, at)
+            if cutoff is None:
+                warn_of_lag(panel, found[id].unique(maintain_order=True))
+            return found
+
+        found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
+        is_paths = isinstance(found, Paths)
+        return replace(found, frame_types=frame_types) if is_paths else frame_types.to_native(found, id)
 
     def revisions(
         self,
@@ -323,14 +328,35 @@ class Forecaster(Generic[IntoDataFrameT]):
         future: Source | None = None,
         static: Source | None = None,
         events: Source | None = None,
+        spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
     ) -> IntoDataFrameT:
         """Forecasts from every cutoff between two dates, in one pass; default: the last 3 horizons.
 
-        The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`.
+        The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`. spans:
+        quantiles of totals instead, as of `predict`; the dependence of a model that did not learn it from held-out
+        dates is that of `start`.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        start, end = first_and_last_cutoff(panel, start, end, self._fitted_as_[1].horizon)
-        return frame_types.to_native(self.fitted_.forecast(panel, start, end), panel.schema.id)
+        horizon = self._fitted_as_[1].horizon
+        asked = None if spans is None and spans_by is None else Asked(horizon, None, spans, spans_by=spans_by)
+        begin, stop = first_and_last_cutoff(panel, start, end, horizon)
+        found: Any = self._asked_for(asked, lambda made: made(panel, begin, stop), panel, panel, begin)
+        return frame_types.to_native(found, panel.schema.id)
+
+    def _asked_for(
+        self, asked: Asked | None, forecast: Callable[[Made], pl.DataFrame], wanted: Panel, panel: Panel, until: Any
+    ) -> pl.DataFrame | Paths:
+        """Quantiles of steps, or the paths or totals that were asked for."""
+        if asked is None:
+            return forecast(self.fitted_.forecast)
+        by_heads, rest = asked.divided(self.fitted_)
+        of_heads = None if by_heads is None else forecast(by_heads)
+        if rest is None:
+            assert of_heads is not None
+            return of_heads
+        joint = rest.of(forecast(self.fitted_.forecast), self._dependence(panel, until), wanted)
+        return joint if of_heads is None or isinstance(joint, Paths) else together(of_heads, joint, panel.schema)
 
     def what_if(
         self,

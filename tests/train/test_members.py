@@ -110,8 +110,10 @@ def test_validation_scores_the_mean(run, tmp_path):
     assert both < sum(each) / NUM_MEMBERS, "the loss is convex"
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path):
+@pytest.mark.parametrize("spans", [(), ((1, 2),)])
+def test_an_interrupted_run_goes_on_to_the_same_weights(spans, tmp_path):
     settings = members(2, max_steps=6)
+    settings = settings.replace(model=settings.model.replace(spans=spans))
     whole = fit(sample_panel(), settings, tmp_path / "whole")
     cut = Training(sample_panel(), settings, tmp_path / "cut", Ranks())
 

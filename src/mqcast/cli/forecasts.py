@@ -32,7 +32,7 @@ from mqcast.errors import ConfigError
 from mqcast.forecast.ends import only
 from mqcast.joint.paths import Paths
 from mqcast.joint.spans import span_of
-from mqcast.joint_forecasts import Asked, dependence_for
+from mqcast.joint_forecasts import Asked, dependence_for, together
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
 from mqcast.models.files import horizon_of, open_model
@@ -62,6 +62,9 @@ def forecast_command(
     span: Annotated[
         list[str] | None, typer.Option(help="Write quantiles of totals: first and last step, 1-4; repeatable.")
     ] = None,
+    spans_by: Annotated[
+        str | None, typer.Option(help="Totals by 'heads', those that the network has learnt, or by 'paths'.")
+    ] = None,
     group: Annotated[
         str | None, typer.Option(help="A static column; paths of series of one group go together.")
     ] = None,
@@ -81,8 +84,9 @@ def forecast_command(
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
     asked = None
-    if paths is not None or span or group is not None:
-        asked = Asked(horizon_of(run), paths, [span_of(text) for text in span] if span else None, group, seed)
+    if paths is not None or span or spans_by is not None or group is not None:
+        spans = [span_of(text) for text in span] if span else None
+        asked = Asked(horizon_of(run), paths, spans, group, seed, spans_by)  # type: ignore[arg-type]
     if id or cutoff == "each":
         _forecast_some(run, panel, out, cutoff, id, as_json, asked)
     else:
@@ -215,7 +219,8 @@ def _forecast_some(
     from mqcast.forecaster import Forecaster
 
     data = Panel.open(panel)
-    joint = {} if asked is None else {name: getattr(asked, name) for name in ("paths", "spans", "group", "seed")}
+    names = ("paths", "spans", "spans_by", "group", "seed")
+    joint = {} if asked is None else {name: getattr(asked, name) for name in names}
     found: Any = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff, **joint)
     table = found.to_polars() if isinstance(found, Paths) else found
     write_table(table, out)
@@ -237,18 +242,23 @@ def _forecast(
     trained, data = open_model(run, device), Panel.open(panel)
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
-    dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
-    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
-    if isinstance(trained, CanWrite):
-        with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
-            trained.write(data, quantiles, first, last, on_progress)
-    else:
-        write_table(trained.forecast(data, first, last), quantiles)
-    if asked is not None and dependence is not None and is_first():
-        try:
-            asked.write(quantiles, dependence, data, out)
-        finally:
-            quantiles.unlink(missing_ok=True)
+    by_heads, rest = (None, None) if asked is None else asked.divided(trained)
+    of_heads = by_heads(data, first, last) if by_heads is not None and is_first() else None
+    if rest is not None or asked is None:
+        dependence = None if rest is None else dependence_for(trained, data, rest.horizon, first or last)
+        quantiles = out if rest is None else out.with_name(f".{out.name}.quantiles")
+        if isinstance(trained, CanWrite):
+            with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
+                trained.write(data, quantiles, first, last, on_progress)
+        else:
+            write_table(trained.forecast(data, first, last), quantiles)
+        if rest is not None and dependence is not None and is_first():
+            try:
+                rest.write(quantiles, dependence, data, out)
+            finally:
+                quantiles.unlink(missing_ok=True)
+    if of_heads is not None:
+        write_table(of_heads if rest is None else together(of_heads, pl.read_parquet(out), data.schema), out)
     if is_first():
         facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
         tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")

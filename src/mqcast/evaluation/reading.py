@@ -41,7 +41,18 @@ from mqcast.evaluation.columns import (
     sorting,
     times_of,
 )
-from mqcast.evaluation.tables import FIRST, LAST, SAME_LEVEL, SPAN, START, ActualsTable, ForecastTable, Names, crossings
+from mqcast.evaluation.tables import (
+    FIRST,
+    LAST,
+    SAME_LEVEL,
+    SPAN,
+    SPANS_BY,
+    START,
+    ActualsTable,
+    ForecastTable,
+    Names,
+    crossings,
+)
 from mqcast.levels import level_of
 
 Crossing = Literal["allow", "raise"]
@@ -64,7 +75,7 @@ def names_in(
     if is_said or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
         return names
     source = open_source(frame, "the forecasts")
-    of_spans = (FIRST, LAST, SPAN, START) if has_spans(source) else ()
+    of_spans = (FIRST, LAST, SPAN, START, SPANS_BY) if has_spans(source) else ()
     others = [name for name in source.names if name not in (*OF_FORECASTS, *of_spans) and level_of(name) is None]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
