@@ -126,7 +126,8 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(spans, tmp_path):
         cut.run_to_end()
     assert digest(fit(sample_panel(), settings, tmp_path / "cut", resume=True)) == digest(whole)
     with pytest.raises(ConfigError, match=r"other settings \(model.members\)"):
-        fit(sample_panel(), members(3, max_steps=6), tmp_path / "cut", resume=True)
+        other = settings.replace(model=settings.model.replace(members=3))
+        fit(sample_panel(), other, tmp_path / "cut", resume=True)
 
 
 def test_files_frames_and_the_report_need_nothing_special(run, tmp_path):
