@@ -1,11 +1,11 @@
 """Quantiles of total demand over 4, 8 and 13 weeks from one network: its own heads, joint paths, summed quantiles.
 
-    python -m lab benchmark span_heads [--model mqt] [--minutes 5] [--items 100] [--cutoffs 10] [--world-seed 0]
+    python -m lab benchmark span_heads [--model mqt] [--steps 600] [--members 3] [--items 100] [--cutoffs 10] [--world-seed 0]
 
-A network is trained by the defaults on 130 weeks of a simulated retailer, with P10, P50 and P90 and `model.spans`, and
-forecasts later cutoffs, 4 weeks apart. heads: the totals that it learnt itself; paths: its weekly quantiles, joined by
+Networks are trained by the defaults, for up to so many steps, on 130 weeks of a simulated retailer, with P10, P50, P90
+and `model.spans`, and forecast later cutoffs, 4 weeks apart. heads: the totals that it learnt itself; paths: its weekly quantiles, joined by
 the dependence that its fit learnt; summed: its weekly quantiles added up; oracle: 1,000 paths of the exact joint
-distribution. A second network without spans is trained as long, for what heads cost the weekly forecasts. Coverage and
+distribution. Networks without spans are trained with the same steps, for what heads cost the weekly forecasts. Coverage and
 loss are those of `python -m lab benchmark spans`; differences are between heads and paths, relative to the loss of
 paths, with the standard error over items. Writes lab/results/benchmarks/span_heads.json.
 """
@@ -35,9 +35,9 @@ def trained(world: World, options: argparse.Namespace, spans: bool) -> tuple[For
     """A network that knows the first weeks, and how long it took."""
     weeks = world.frame["ds"].unique().sort()
     config = {"model": {"spans": [list(span) for span in SPANS]}} if spans else None
-    chosen = {"schema": world.schema, "config": config, "max_minutes": options.minutes, "verbose": False}
+    chosen = {"schema": world.schema, "config": config, "max_steps": options.steps, "members": options.members}
     start = time.time()
-    forecaster = Forecaster(options.model, HORIZON, LEVELS, seed=options.seed, **chosen)
+    forecaster = Forecaster(options.model, HORIZON, LEVELS, seed=options.seed, verbose=False, **chosen)
     known = world.frame.filter(pl.col("ds") < weeks[KNOWN])
     forecaster.fit(known, static=world.static, events=world.events)
     return forecaster, time.time() - start
@@ -107,8 +107,7 @@ def differences(one: np.ndarray, other: np.ndarray, totals: np.ndarray) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="mqt")
-    parser.add_argument("--minutes", type=float, default=5)
-    for name, default in {"items": 100, "cutoffs": 10, "world-seed": 0, "seed": 0}.items():
+    for name, default in {"steps": 600, "members": 3, "items": 100, "cutoffs": 10, "world-seed": 0, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     options, start, results = parser.parse_args(), time.time(), {}
     warnings.simplefilter("ignore", MqcastWarning)
