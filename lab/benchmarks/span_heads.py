@@ -1,13 +1,13 @@
 """Quantiles of total demand over 4, 8 and 13 weeks from one network: its own heads, joint paths, summed quantiles.
 
-    python -m lab benchmark span_heads [--model mqt] [--steps 600] [--members 3] [--items 100] [--cutoffs 10] [--world-seed 0]
+    python -m lab benchmark span_heads [--model mqt] [--steps 600] [--members 3] [--items 100] [--cutoffs 10]
 
-Networks are trained by the defaults, for up to so many steps, on 130 weeks of a simulated retailer, with P10, P50, P90
-and `model.spans`, and forecast later cutoffs, 4 weeks apart. heads: the totals that it learnt itself; paths: its weekly quantiles, joined by
-the dependence that its fit learnt; summed: its weekly quantiles added up; oracle: 1,000 paths of the exact joint
-distribution. Networks without spans are trained with the same steps, for what heads cost the weekly forecasts. Coverage and
-loss are those of `python -m lab benchmark spans`; differences are between heads and paths, relative to the loss of
-paths, with the standard error over items. Writes lab/results/benchmarks/span_heads.json.
+Networks are trained by the recipe, for up to so many steps, on 130 weeks of a simulated retailer, with P10, P50, P90
+and `model.spans`, and forecast later cutoffs, 4 weeks apart. heads: the totals that they learnt themselves; paths:
+their weekly quantiles, joined by the dependence that the fit learnt; summed: the same added up; oracle: 1,000 paths of
+the exact joint distribution. Networks without spans are trained with the same steps, for what heads cost the weekly
+forecasts. Coverage and loss are those of `python -m lab benchmark spans`; differences are between heads and paths,
+relative to the loss of paths, with the standard error over items. Writes lab/results/benchmarks/span_heads.json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEVELS, COLUMNS = (0.1, 0.5, 0.9), [quantile_column(level) for level in WANTED]
 def trained(world: World, options: argparse.Namespace, spans: bool) -> tuple[Forecaster, float]:
     """A network that knows the first weeks, and how long it took."""
     weeks = world.frame["ds"].unique().sort()
-    config = {"model": {"spans": [list(span) for span in SPANS]}} if spans else None
+    config = {"train": {"refit": True}, "model": {"spans": SPANS if spans else ()}}
     chosen = {"schema": world.schema, "config": config, "max_steps": options.steps, "members": options.members}
     start = time.time()
     forecaster = Forecaster(options.model, HORIZON, LEVELS, seed=options.seed, verbose=False, **chosen)
