@@ -22,7 +22,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.data.source import open_source
+from mqcast.data.source import open_source, read_table
 from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
@@ -32,14 +32,15 @@ from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
 from mqcast.joint.spans import Spans
-from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, together
-from mqcast.models.protocol import CanExplain, HasLeaderboard, TrainOptions
+from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, together, usual_spans
+from mqcast.models.protocol import CanExplain, HasDependence, HasLeaderboard, TrainOptions
 from mqcast.models.registry import check
 from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
+    from mqcast.report.coming_spans import Ahead
     from mqcast.report.plots import Plots
     from mqcast.report.sources import Sources
     from mqcast.run import Run
@@ -307,16 +308,12 @@ class Forecaster(Generic[IntoDataFrameT]):
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
 
         def forecast(made: Made) -> pl.DataFrame:
-            if cutoff == "each":
-                return pl.concat([made(part, end, end) for end, part in by_end(wanted)]).sort(id, maintain_order=True)
-            at = panel.last_observed_date if cutoff is None else cutoff
-            found = made(wanted, at, at)
-            if cutoff is None:
-                warn_of_lag(panel, found[id].unique(maintain_order=True))
-            return found
+            return self._from(made, wanted, panel, cutoff)
 
         found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
         is_paths = isinstance(found, Paths)
+        if cutoff is None:
+            warn_of_lag(panel, found.ids if is_paths else found[id].unique(maintain_order=True))
         return replace(found, frame_types=frame_types) if is_paths else frame_types.to_native(found, id)
 
     def revisions(
@@ -344,10 +341,19 @@ class Forecaster(Generic[IntoDataFrameT]):
         found: Any = self._asked_for(asked, lambda made: made(panel, begin, stop), panel, panel, begin)
         return frame_types.to_native(found, panel.schema.id)
 
+    @staticmethod
+    def _from(made: Made, wanted: Panel, panel: Panel, cutoff: Date | None) -> pl.DataFrame:
+        """Forecasts of the wanted series of a panel from one cutoff, or from the end of each."""
+        if cutoff == "each":
+            parts = [made(part, end, end) for end, part in by_end(wanted)]
+            return pl.concat(parts).sort(panel.schema.id, maintain_order=True)
+        at = panel.last_observed_date if cutoff is None else cutoff
+        return made(wanted, at, at)
+
     def _asked_for(
         self, asked: Asked | None, forecast: Callable[[Made], pl.DataFrame], wanted: Panel, panel: Panel, until: Any
     ) -> pl.DataFrame | Paths:
-        """Quantiles of steps, or the paths or totals that were asked for."""
+        """Quantiles of steps, or the paths or totals that were asked for, of the wanted series of a panel."""
         if asked is None:
             return forecast(self.fitted_.forecast)
         by_heads, rest = asked.divided(self.fitted_)
@@ -448,24 +454,48 @@ class Forecaster(Generic[IntoDataFrameT]):
         events: Source | None = None,
         cutoff: Date | None = None,
         previous: Source | None = None,
+        spans: Spans | None = None,
         title: str | None = None,
     ) -> Path:
         """Write one page on the coming steps, as `predict` forecasts them with the same arguments; it works offline.
 
-        previous: an earlier forecast, a frame or a file, to show what changed since then.
+        previous: an earlier forecast, a frame or a file, to show what changed since then. spans: first and last steps
+        of the totals to show, as of `predict`; default: 4 steps and all of them, if the fit has learnt how steps go
+        together, and those of `model.spans`; () shows none.
         """
         with process.importing():
             from mqcast.coming import basis_of, heard
             from mqcast.report.coming_page import write_coming
 
         make_parent(path_of("path", path))
+        self._fitted()
+        chosen = usual_spans(self.fitted_, self._fitted_as_[1].horizon) if spans is None else spans
+        asked = Asked(self._fitted_as_[1].horizon, spans=chosen) if chosen != () and chosen != [] else None
         panel, _ = self._panel(frame, future, static, events)
         forecasts, warned = heard(lambda: self.predict(panel, cutoff=cutoff))
         table: Any = nw.from_native(forecasts, eager_only=True)
         is_new, last = panel is not self.panel_, table["cutoff"].max()
         basis = basis_of(*self._fitted_as_, self.fitted_, panel, is_new, last, warned)
-        write_coming(path, forecasts, panel, basis, previous=previous, title=title, seed=self.seed)
+        ahead = None if asked is None else self._ahead(asked, read_table(forecasts), panel, cutoff)
+        write_coming(path, forecasts, panel, basis, previous=previous, ahead=ahead, title=title, seed=self.seed)
         return Path(path)
+
+    def _ahead(self, asked: Asked, steps: pl.DataFrame, panel: Panel, cutoff: Date | None) -> "Ahead":
+        """Totals over spans of a forecast, of items and of groups."""
+        from mqcast.coming import learnt_in_words, totals_of_groups
+        from mqcast.report.coming_spans import Ahead
+
+        own, until = self.fitted_.forecast, None if cutoff == "each" else cutoff
+
+        def forecast(made: Made) -> pl.DataFrame:
+            return steps if made == own else self._from(made, panel, panel, cutoff)
+
+        items: Any = self._asked_for(asked, forecast, panel, panel, until)
+        if asked.divided(self.fitted_)[1] is None and not isinstance(self.fitted_, HasDependence):
+            return Ahead(items)
+        dependence = self._dependence(panel, until)
+        groups = totals_of_groups(steps, Ahead(items).spans, dependence, panel)
+        return Ahead(items, groups, learnt_in_words(dependence))
 
     @property
     def plot(self) -> "Plots":

@@ -28,6 +28,7 @@ from mqcast.models.holdout import MOST_ROWS, actuals_after, dependence_of
 from mqcast.models.protocol import FittedModel, HasDependence, HasSpans
 
 MOST_PATHS = 100_000
+USUAL_SPAN = (1, 4)
 SpansBy = Literal["heads", "paths"]
 Made = Callable[[Panel, Any, Any], pl.DataFrame]  # forecasts from every cutoff between two dates
 
@@ -113,6 +114,14 @@ def _told(totals: pl.DataFrame, by: SpansBy) -> pl.DataFrame:
 
 def together(one: pl.DataFrame, other: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     return pl.concat([one, other]).sort(schema.id, "cutoff", FIRST, LAST)
+
+
+def usual_spans(fitted: FittedModel, horizon: int) -> list[tuple[int, int]]:
+    """Those that the model has learnt; and, if it knows how steps go together, four steps and all of them."""
+    spans = list(fitted.spans) if isinstance(fitted, HasSpans) else []
+    if isinstance(fitted, HasDependence) and fitted.dependence is not None and horizon > 1:
+        spans += [span for span in (USUAL_SPAN, (1, horizon)) if span[1] <= horizon]
+    return list(dict.fromkeys(spans))
 
 
 def grouping_of(dependence: Dependence, column: str | None, panel: Panel) -> Grouping:

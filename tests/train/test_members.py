@@ -125,8 +125,8 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(spans, tmp_path):
     with pytest.raises(Interrupted):
         cut.run_to_end()
     assert digest(fit(sample_panel(), settings, tmp_path / "cut", resume=True)) == digest(whole)
+    other = settings.replace(model=settings.model.replace(members=3))
     with pytest.raises(ConfigError, match=r"other settings \(model.members\)"):
-        other = settings.replace(model=settings.model.replace(members=3))
         fit(sample_panel(), other, tmp_path / "cut", resume=True)
 
 

@@ -194,6 +194,9 @@ def page_command(
     cutoff: Annotated[
         str | None, typer.Option(help="The date to forecast from; 'each': each series from its own end.")
     ] = None,
+    span: Annotated[
+        list[str] | None, typer.Option(help="Show quantiles of totals: first and last step, 1-4; repeatable.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
     as_json: AsJson = False,
@@ -209,7 +212,9 @@ def page_command(
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
-    forecaster.page(out, None if panel is None else data, cutoff=cutoff, previous=previous, title=title)
+    spans = [span_of(text) for text in span] if span else None
+    given = None if panel is None else data
+    forecaster.page(out, given, cutoff=cutoff, previous=previous, spans=spans, title=title)
     tell(as_json, {"page": str(out), "bytes": out.stat().st_size, **facts_of_panel(data)}, f"the page is {out}")
 
 
