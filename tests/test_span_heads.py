@@ -31,22 +31,21 @@ def fitted() -> Forecaster:
     return fit(new(members=2))
 
 
-def test_spans_that_were_trained_come_from_heads_and_others_from_paths(fitted):
-    found = fitted.predict(spans=[(1, 4), (1, 3), (2, 3)])
-    assert found.select("first", "last", "span", "spans_by").rows()[:3] == [
-        (1, 3, 3, "paths"),
-        (1, 4, 4, "heads"),
-        (2, 3, None, "heads"),
-    ]
-    for by in ("heads", "paths"):
-        alone = fitted.predict(spans=[(1, 4)], spans_by=by)
-        assert alone["spans_by"].unique().to_list() == [by]
+def test_totals_come_from_paths_unless_heads_are_asked_for_and_the_frame_says_which(fitted):
+    spans = [(1, 4), (2, 3)]
+    found = {by: fitted.predict(spans=spans, spans_by=by) for by in ("heads", "paths")}
+    assert fitted.predict(spans=spans).equals(found["paths"])
+    for by, totals in found.items():
+        expected = [(1, 4, 4, by), (2, 3, None, by)]
+        assert totals.select("first", "last", "span", "spans_by").rows()[:2] == expected
         steps = fitted.predict().filter(pl.col("horizon").is_in([1, 4]))
-        assert alone.select("start", "ds").row(0) == tuple(steps["ds"][:2])
-    values = found.select("^q.*$").to_numpy()
-    assert (np.diff(values) >= 0).all()
-    assert (values >= 0).all()
-    assert found.filter(spans_by="heads").equals(fitted.predict(spans=[(1, 4), (2, 3)]))
+        assert totals.select("start", "ds").row(0) == tuple(steps["ds"][:2])
+        values = totals.select("^q.*$").to_numpy()
+        assert (np.diff(values) >= 0).all()
+        assert (values >= 0).all()
+    assert not found["heads"]["q0.5"].equals(found["paths"]["q0.5"])
+    assert found["heads"].filter(pl.col("last") == 3).equals(fitted.predict(spans=[(2, 3)], spans_by="heads"))
+    assert fitted.predict(spans=spans, spans_by="heads", cutoff="each").equals(found["heads"])
 
 
 def test_a_head_learns_the_total_of_steps_that_do_not_rise_together():
@@ -57,7 +56,7 @@ def test_a_head_learns_the_total_of_steps_that_do_not_rise_together():
     forecaster = Forecaster("mqcnn", HORIZON, (0.5, 0.9), verbose=False, max_steps=150, members=1, config=config)
     forecaster.fit(frame)
     seen = {"start": DATES[20], "end": DATES[55]}
-    found, summed = forecaster.revisions(spans=[(1, 4)], **seen), forecaster.revisions(**seen)
+    found, summed = forecaster.revisions(spans=[(1, 4)], spans_by="heads", **seen), forecaster.revisions(**seen)
     by_cutoff = summed.group_by("unique_id", "cutoff").agg(pl.col("^q.*$").sum())
     widths = [(one["q0.9"] - one["q0.5"]).mean() for one in (found, by_cutoff)]
     assert widths[0] < 0.75 * widths[1]
@@ -77,7 +76,9 @@ def test_rows_after_the_cutoff_change_no_bit_of_totals(model):
     cutoff = DATES[-10]
     changed = WORLD.frame.with_columns(y=pl.when(pl.col("ds") > cutoff).then(pl.col("y") * 7 + 100).otherwise("y"))
     forecaster = fit(new(model))
-    one, other = (forecaster.predict(frame, cutoff=cutoff, spans=SPANS) for frame in (WORLD.frame, changed))
+    one, other = (
+        forecaster.predict(frame, cutoff=cutoff, spans=SPANS, spans_by="heads") for frame in (WORLD.frame, changed)
+    )
     assert one.equals(other)
     backtests = [fit(new(model)) for _ in range(2)]
     for each, frame in zip(backtests, (WORLD.frame, changed), strict=True):
@@ -90,13 +91,14 @@ def test_rows_after_the_cutoff_change_no_bit_of_totals(model):
 
 def test_a_run_keeps_its_heads_when_it_is_saved_and_loaded(tmp_path, fitted):
     fitted.save(tmp_path / "saved")
-    assert Forecaster.load(tmp_path / "saved").predict(spans=[(1, 4)]).equals(fitted.predict(spans=[(1, 4)]))
+    asked = {"spans": [(1, 4)], "spans_by": "heads"}
+    assert Forecaster.load(tmp_path / "saved").predict(**asked).equals(fitted.predict(**asked))
 
 
-def test_the_command_line_writes_totals_of_heads_of_paths_and_of_both(tmp_path):
+def test_the_command_line_writes_totals_of_heads_and_of_paths(tmp_path):
     forecaster = fit(new(folder=tmp_path / "run"))
     pack(WORLD.frame, tmp_path / "panel", WORLD.schema, static=WORLD.static, events=WORLD.events)
-    for spans, by in (([(1, 4)], None), ([(1, 3)], None), ([(1, 4), (1, 3)], None), ([(1, 4)], "paths")):
+    for spans, by in (([(1, 4), (1, 3)], None), ([(1, 4), (2, 3)], "heads"), ([(1, 4)], "paths")):
         chosen = [part for first, last in spans for part in ("--span", f"{first}-{last}")]
         chosen += [] if by is None else ["--spans-by", by]
         arguments = ["forecast", *map(str, (tmp_path / "run", tmp_path / "panel", tmp_path / "out.parquet")), *chosen]

@@ -16,8 +16,8 @@ from mqcast.evaluation.tables import Names
 from mqcast.forecast.frames import check_cutoffs, first_and_last_cutoff, refit_parts
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.spans import totals_in
-from mqcast.joint_forecasts import Asked, dependence_for, usual_spans
-from mqcast.models.protocol import CanDescribe, FittedModel, Model, TrainOptions
+from mqcast.joint_forecasts import dependence_for, usual_spans
+from mqcast.models.protocol import CanDescribe, FittedModel, HasSpans, Model, TrainOptions
 
 if TYPE_CHECKING:
     from mqcast.report.sources import Sources
@@ -51,18 +51,16 @@ class Backtest:
         return Sources.of(frames, panel=self.panel, trained=trained, totals=self._totals(forecasts))
 
     def _totals(self, forecasts: Any) -> dict[str, pl.DataFrame]:
-        """Totals over spans from the cutoffs of the last fit, if it has learnt how steps go together, or totals."""
+        """Totals over spans from the cutoffs of the last fit, if it has learnt how steps go together."""
         spans = usual_spans(self.fitted, self.options.horizon)
         if not spans:
             return {}
-        asked, levels = Asked(self.options.horizon, spans=spans), self.options.quantiles
-        table = read_forecasts(forecasts, Names.of(self.panel.schema))
+        table, levels = read_forecasts(forecasts, Names.of(self.panel.schema)), self.options.quantiles
         table = table.where(table.cutoff >= as_time(self.first, self.panel.axis))
-        by_heads, rest = asked.divided(self.fitted)
-        found = {} if by_heads is None else {f"{self.model}, by heads": by_heads(self.panel, self.first, self.last)}
-        if rest is not None and rest.spans is not None:
-            dependence = dependence_for(self.fitted, self.panel, self.options.horizon, self.first)
-            found[f"{self.model}, by paths"] = totals_in(table, rest.spans, dependence, levels)
+        dependence = dependence_for(self.fitted, self.panel, self.options.horizon, self.first)
+        found = {f"{self.model}, by paths": totals_in(table, spans, dependence, levels)}
+        if isinstance(self.fitted, HasSpans) and (own := self.fitted.spans):
+            found[f"{self.model}, by heads"] = self.fitted.forecast_spans(self.panel, own, self.first, self.last)
         together = Dependence.constant(self.options.horizon, TOGETHER)
         return found | {f"{self.model}, summed quantiles": totals_in(table, spans, together, levels)}
 

@@ -31,9 +31,9 @@ from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
 from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
-from mqcast.joint.spans import Spans
-from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, together, usual_spans
-from mqcast.models.protocol import CanExplain, HasDependence, HasLeaderboard, TrainOptions
+from mqcast.joint.spans import Spans, spans_of
+from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, usual_spans
+from mqcast.models.protocol import CanExplain, HasLeaderboard, TrainOptions
 from mqcast.models.registry import check
 from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
@@ -298,8 +298,8 @@ class Forecaster(Generic[IntoDataFrameT]):
         with a sale; "each": for each series its own last one.
 
         paths: so many joint forecasts of all steps, as `Paths`; with `group`, a static column, series of one group go
-        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them: spans_by
-        "heads", those of `model.spans`, which the network forecasts itself, or "paths"; the frame says which.
+        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them, from
+        paths; spans_by="heads": those of `model.spans`, which the network has learnt itself. The frame says which.
         """
         horizon = self._fitted_as_[1].horizon if hasattr(self, "fitted_") else MOST_PERIODS
         is_joint = any(one is not None for one in (paths, spans, spans_by, group))
@@ -308,7 +308,10 @@ class Forecaster(Generic[IntoDataFrameT]):
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
 
         def forecast(made: Made) -> pl.DataFrame:
-            return self._from(made, wanted, panel, cutoff)
+            if cutoff == "each":
+                return pl.concat([made(part, end, end) for end, part in by_end(wanted)]).sort(id, maintain_order=True)
+            at = panel.last_observed_date if cutoff is None else cutoff
+            return made(wanted, at, at)
 
         found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
         is_paths = isinstance(found, Paths)
@@ -341,28 +344,15 @@ class Forecaster(Generic[IntoDataFrameT]):
         found: Any = self._asked_for(asked, lambda made: made(panel, begin, stop), panel, panel, begin)
         return frame_types.to_native(found, panel.schema.id)
 
-    @staticmethod
-    def _from(made: Made, wanted: Panel, panel: Panel, cutoff: Date | None) -> pl.DataFrame:
-        """Forecasts of the wanted series of a panel from one cutoff, or from the end of each."""
-        if cutoff == "each":
-            parts = [made(part, end, end) for end, part in by_end(wanted)]
-            return pl.concat(parts).sort(panel.schema.id, maintain_order=True)
-        at = panel.last_observed_date if cutoff is None else cutoff
-        return made(wanted, at, at)
-
     def _asked_for(
         self, asked: Asked | None, forecast: Callable[[Made], pl.DataFrame], wanted: Panel, panel: Panel, until: Any
     ) -> pl.DataFrame | Paths:
         """Quantiles of steps, or the paths or totals that were asked for, of the wanted series of a panel."""
         if asked is None:
             return forecast(self.fitted_.forecast)
-        by_heads, rest = asked.divided(self.fitted_)
-        of_heads = None if by_heads is None else forecast(by_heads)
-        if rest is None:
-            assert of_heads is not None
-            return of_heads
-        joint = rest.of(forecast(self.fitted_.forecast), self._dependence(panel, until), wanted)
-        return joint if of_heads is None or isinstance(joint, Paths) else together(of_heads, joint, panel.schema)
+        if (by_heads := asked.by_heads(self.fitted_)) is not None:
+            return forecast(by_heads)
+        return asked.of(forecast(self.fitted_.forecast), self._dependence(panel, until), wanted)
 
     def what_if(
         self,
@@ -460,8 +450,8 @@ class Forecaster(Generic[IntoDataFrameT]):
         """Write one page on the coming steps, as `predict` forecasts them with the same arguments; it works offline.
 
         previous: an earlier forecast, a frame or a file, to show what changed since then. spans: first and last steps
-        of the totals to show, as of `predict`; default: 4 steps and all of them, if the fit has learnt how steps go
-        together, and those of `model.spans`; () shows none.
+        of the totals to show, as of `predict`; default: 4 steps, all of them and those of `model.spans`, if the fit has
+        learnt how steps go together; () shows none.
         """
         with process.importing():
             from mqcast.coming import basis_of, heard
@@ -485,16 +475,10 @@ class Forecaster(Generic[IntoDataFrameT]):
         from mqcast.coming import learnt_in_words, totals_of_groups
         from mqcast.report.coming_spans import Ahead
 
-        own, until = self.fitted_.forecast, None if cutoff == "each" else cutoff
-
-        def forecast(made: Made) -> pl.DataFrame:
-            return steps if made == own else self._from(made, panel, panel, cutoff)
-
-        items: Any = self._asked_for(asked, forecast, panel, panel, until)
-        if asked.divided(self.fitted_)[1] is None and not isinstance(self.fitted_, HasDependence):
-            return Ahead(items)
-        dependence = self._dependence(panel, until)
-        groups = totals_of_groups(steps, Ahead(items).spans, dependence, panel)
+        dependence = self._dependence(panel, None if cutoff == "each" else cutoff)
+        items: Any = asked.of(steps, dependence, panel)
+        spans = sorted(spans_of(asked.spans), key=lambda span: span[::-1])
+        groups = totals_of_groups(steps, spans, dependence, panel)
         return Ahead(items, groups, learnt_in_words(dependence))
 
     @property

@@ -3,7 +3,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError, MqcastError, MqcastWarning, TooFewRevisionsError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.reading import read_forecasts
-from mqcast.evaluation.tables import FIRST, LAST, SPAN, SPANS_BY, Names
+from mqcast.evaluation.tables import SPAN, SPANS_BY, Names
 from mqcast.forecast.frames import first_and_last_cutoff
 from mqcast.joint.dependence import LEAST_POWER, Dependence
 from mqcast.joint.paths import VALUES_AT_A_TIME, Grouping, Paths, paths_of, write_in_blocks
@@ -59,29 +59,23 @@ class Asked:
                 raise ConfigError("spans_by says how totals over spans are forecast; give spans with it")
         whole_number("seed", self.seed, 0)
 
-    def divided(self, fitted: FittedModel) -> "tuple[Made | None, Asked | None]":
-        """Forecasts of the totals that the model makes itself; and what is left for paths."""
-        if self.spans is None:
-            return None, self
-        pairs = spans_of(self.spans, self.horizon)
-        trained = fitted.spans if isinstance(fitted, HasSpans) else ()
-        if self.spans_by == "heads" and (missing := [pair for pair in pairs if pair not in trained]):
+    def by_heads(self, fitted: FittedModel) -> "Made | None":
+        """Forecasts of the totals that the model has learnt itself, if these were asked for."""
+        if self.spans is None or self.spans_by != "heads":
+            return None
+        pairs, trained = tuple(spans_of(self.spans, self.horizon)), fitted.spans if isinstance(fitted, HasSpans) else ()
+        if missing := [pair for pair in pairs if pair not in trained]:
             listed = ", ".join(map(str, trained)) or "none"
             raise ConfigError(
-                f"the model does not forecast the total over span {missing[0]} itself, of spans: {listed}; leave "
-                "spans_by out, or fit a network with model.spans"
+                f"the model has not learnt the total over span {missing[0]} itself, of spans: {listed}; leave spans_by "
+                "out, or fit a network with model.spans"
             )
-        own = () if self.spans_by == "paths" else tuple(pair for pair in pairs if pair in trained)
-        rest = [pair for pair in pairs if pair not in own]
-        by_paths = replace(self, spans=rest) if rest else None
-        if not own:
-            return None, by_paths
         assert isinstance(fitted, HasSpans)
 
-        def by_heads(panel: Panel, first: Any, last: Any) -> pl.DataFrame:
-            return _told(fitted.forecast_spans(panel, own, first, last), "heads")
+        def made(panel: Panel, first: Any, last: Any) -> pl.DataFrame:
+            return _told(fitted.forecast_spans(panel, pairs, first, last), "heads")
 
-        return by_heads, by_paths
+        return made
 
     def of(self, frame: pl.DataFrame, dependence: Dependence, panel: Panel) -> Paths | pl.DataFrame:
         """What was asked for, of a frame of forecasts of this panel."""
@@ -112,16 +106,12 @@ def _told(totals: pl.DataFrame, by: SpansBy) -> pl.DataFrame:
     return totals.insert_column(totals.columns.index(SPAN) + 1, pl.lit(by).alias(SPANS_BY))
 
 
-def together(one: pl.DataFrame, other: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    return pl.concat([one, other]).sort(schema.id, "cutoff", FIRST, LAST)
-
-
 def usual_spans(fitted: FittedModel, horizon: int) -> list[tuple[int, int]]:
-    """Those that the model has learnt; and, if it knows how steps go together, four steps and all of them."""
-    spans = list(fitted.spans) if isinstance(fitted, HasSpans) else []
-    if isinstance(fitted, HasDependence) and fitted.dependence is not None and horizon > 1:
-        spans += [span for span in (USUAL_SPAN, (1, horizon)) if span[1] <= horizon]
-    return list(dict.fromkeys(spans))
+    """If the model knows how steps go together: four steps and all of them, and those whose totals it has learnt."""
+    if not isinstance(fitted, HasDependence) or fitted.dependence is None or horizon < 2:
+        return []
+    own = fitted.spans if isinstance(fitted, HasSpans) else ()
+    return [span for span in dict.fromkeys((USUAL_SPAN, (1, horizon), *own)) if span[1] <= horizon]
 
 
 def grouping_of(dependence: Dependence, column: str | None, panel: Panel) -> Grouping:

@@ -41,7 +41,7 @@ def test_a_backtest_reports_totals_if_its_network_has_learnt_how_weeks_go_togeth
     page = forecaster.report(tmp_path / "report.html").read_text()
     assert ('id="spans"' in page) == has_totals
     totals = forecaster.plot.sources.totals
-    names = ["mqcnn, by heads", "mqcnn, by paths", "mqcnn, summed quantiles"]
+    names = ["mqcnn, by paths", "mqcnn, by heads", "mqcnn, summed quantiles"]
     assert list(totals) == (names if has_totals else [])
     for frame in totals.values():
         assert frame["cutoff"].unique().sort().to_list() == weeks[47:50].to_list()

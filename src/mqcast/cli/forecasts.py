@@ -32,11 +32,11 @@ from mqcast.errors import ConfigError
 from mqcast.forecast.ends import only
 from mqcast.joint.paths import Paths
 from mqcast.joint.spans import span_of
-from mqcast.joint_forecasts import Asked, dependence_for, together
+from mqcast.joint_forecasts import Asked, dependence_for
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
 from mqcast.models.files import horizon_of, open_model
-from mqcast.models.protocol import CanWrite
+from mqcast.models.protocol import CanWrite, FittedModel
 from mqcast.settings.merge import tables_of
 
 Trained = Annotated[Path, typer.Argument(help="A trained run.")]
@@ -247,26 +247,33 @@ def _forecast(
     trained, data = open_model(run, device), Panel.open(panel)
     if isinstance(trained, CanWrite):
         in_processes(processes, device, data.num_series)
-    by_heads, rest = (None, None) if asked is None else asked.divided(trained)
-    of_heads = by_heads(data, first, last) if by_heads is not None and is_first() else None
-    if rest is not None or asked is None:
-        dependence = None if rest is None else dependence_for(trained, data, rest.horizon, first or last)
-        quantiles = out if rest is None else out.with_name(f".{out.name}.quantiles")
-        if isinstance(trained, CanWrite):
-            with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
-                trained.write(data, quantiles, first, last, on_progress)
-        else:
-            write_table(trained.forecast(data, first, last), quantiles)
-        if rest is not None and dependence is not None and is_first():
-            try:
-                rest.write(quantiles, dependence, data, out)
-            finally:
-                quantiles.unlink(missing_ok=True)
-    if of_heads is not None:
-        write_table(of_heads if rest is None else together(of_heads, pl.read_parquet(out), data.schema), out)
+    by_heads = None if asked is None else asked.by_heads(trained)
+    if by_heads is not None:
+        if is_first():
+            write_table(by_heads(data, first, last), out)
+    else:
+        _write(trained, data, out, first, last, as_json, asked)
     if is_first():
         facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}
         tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+
+
+def _write(
+    trained: FittedModel, data: Panel, out: Path, first: Any, last: Any, as_json: bool, asked: Asked | None
+) -> None:
+    """Quantiles of steps, and, from these, the paths or totals that were asked for."""
+    dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
+    quantiles = out if asked is None else out.with_name(f".{out.name}.quantiles")
+    if isinstance(trained, CanWrite):
+        with progress("forecasting", quiet=as_json or not is_first()) as on_progress:
+            trained.write(data, quantiles, first, last, on_progress)
+    else:
+        write_table(trained.forecast(data, first, last), quantiles)
+    if asked is not None and dependence is not None and is_first():
+        try:
+            asked.write(quantiles, dependence, data, out)
+        finally:
+            quantiles.unlink(missing_ok=True)
 
 
 def write_table(table: pl.DataFrame, out: Path) -> None:

@@ -1,14 +1,14 @@
 """Totals over several coming steps, of each item and of groups of items: numbers, figures and text."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from mqcast.evaluation.tables import FIRST, LAST, SPANS_BY
+from mqcast.evaluation.tables import FIRST, LAST
 from mqcast.levels import percentile, quantile_column
 from mqcast.report.coming import Coming, middle_of
 from mqcast.report.page import Cell, PageFigure, PageTable, Section
@@ -28,8 +28,8 @@ class Ahead:
     """
 
     items: pl.DataFrame
-    groups: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
-    learnt: str = ""
+    groups: dict[str, pl.DataFrame]
+    learnt: str
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -73,12 +73,7 @@ def spans_section(coming: Coming, totals: SpanTotals) -> Section:
         f"quantiles of such totals. A {high} of a total is lower than the sum of the {high}s of its {coming.step}s, "
         f"because not all {coming.step}s are high at once. Markers show {middle}, lines the range from {low} to {high}."
     )
-    own = totals.ahead.items.filter(pl.col(SPANS_BY) == "heads").select(FIRST, LAST).unique().sort(LAST).rows()
-    notes = []
-    if own:
-        notes.append(f"The network has learnt the totals of {' and '.join(named(coming, *span) for span in own)}.")
-    if totals.ahead.learnt:
-        notes.append(totals.ahead.learnt)
+    notes = [totals.ahead.learnt]
     if totals.ahead.groups:
         notes.append("In totals of a group, its items go together as far as they did in past forecasts.")
     columns, cells = _columns(levels, names), [*coming.first]
