@@ -7,6 +7,9 @@ from typer.testing import CliRunner
 
 from mqcast import ConfigError, Forecaster, evaluate, pack
 from mqcast.cli import app
+from mqcast.nn.kernels import COMPILED, status
+from mqcast.nn.networks import Network
+from mqcast.settings import ModelConfig, RunConfig
 from mqcast.simulate import lognormal_world
 
 HORIZON, SPANS = 4, [[1, 4], [2, 3]]
@@ -102,7 +105,7 @@ def test_the_command_line_writes_totals_of_heads_and_of_paths(tmp_path):
         chosen = [part for first, last in spans for part in ("--span", f"{first}-{last}")]
         chosen += [] if by is None else ["--spans-by", by]
         arguments = ["forecast", *map(str, (tmp_path / "run", tmp_path / "panel", tmp_path / "out.parquet")), *chosen]
-        arguments += ["--processes", "1"]
+        arguments += [] if by == "heads" else ["--processes", "1"]
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         expected = forecaster.predict(spans=spans, spans_by=by)
@@ -135,3 +138,18 @@ def test_heads_that_are_not_there_are_refused_in_one_line(fitted):
         fitted.predict(spans=[(1, 4)], spans_by="head")
     with pytest.raises(ConfigError, match="spans_by says how totals over spans are forecast; give spans with it"):
         fitted.predict(paths=5, spans_by="heads")
+
+
+def test_totals_are_refused_where_some_days_are_known_to_be_closed():
+    closed = {"scaling": {"zero_when": [["promo_coupon", 1]]}}
+    with pytest.raises(ConfigError, match=r"model.spans cannot go with scaling.zero_when; leave spans out"):
+        RunConfig(window={"horizon": 4, "history": 8, "num_fcts": 4}, model={"spans": SPANS}, **closed)
+
+
+def test_a_network_with_heads_says_why_it_is_not_compiled(fitted):
+    wide = {"hidden_dim": 16, "static_dim": 32, "head_dim": 8, "context_dim": 8}
+    network = fitted.run_.kept_network.members[0]
+    for spans, expected in (((), None), (((1, 4),), "model.spans has no compiled form")):
+        found = Network(ModelConfig(**wide, spans=spans), network.inputs, HORIZON)
+        if status() == COMPILED:
+            assert found.why_not_compiled() == expected

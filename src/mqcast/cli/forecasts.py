@@ -245,13 +245,14 @@ def _forecast(
     asked: Asked | None = None,
 ) -> None:
     trained, data = open_model(run, device), Panel.open(panel)
-    if isinstance(trained, CanWrite):
-        in_processes(processes, device, data.num_series)
     by_heads = None if asked is None else asked.by_heads(trained)
     if by_heads is not None:
+        totals = by_heads(data, first, last)
         if is_first():
-            write_table(by_heads(data, first, last), out)
+            write_table(totals, out)
     else:
+        if isinstance(trained, CanWrite):
+            in_processes(processes, device, data.num_series)
         _write(trained, data, out, first, last, as_json, asked)
     if is_first():
         facts = facts_of_forecasts(pl.scan_csv(out) if out.suffix == ".csv" else out, data) if as_json else {}

@@ -307,7 +307,9 @@ class RunConfig(Settings):
                 told = f"span ({first}, {last}) of model.spans goes beyond the horizon of {self.window.horizon}"
                 raise ValueError(f"{told}; end it at {self.window.horizon}")
         if self.model.spans and self.scaling.zero_when:
-            raise ValueError("model.spans cannot go with scaling.zero_when; leave it out, and totals come from paths")
+            raise ValueError(
+                "model.spans cannot go with scaling.zero_when; leave spans out, and totals come from paths"
+            )
         return self
 
     @classmethod
