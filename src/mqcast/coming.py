@@ -25,6 +25,7 @@ SHOWN = {
 }
 
 
+MOST_USUAL = 20_000  # series of a page that shows totals without being asked
 MOST_COLUMNS, MOST_GROUPS, NUM_PATHS = 3, 40, 400
 
 

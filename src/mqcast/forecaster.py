@@ -451,17 +451,20 @@ class Forecaster(Generic[IntoDataFrameT]):
 
         previous: an earlier forecast, a frame or a file, to show what changed since then. spans: first and last steps
         of the totals to show, as of `predict`; default: 4 steps, all of them and those of `model.spans`, if the fit has
-        learnt how steps go together; () shows none.
+        learnt how steps go together and there are at most 20,000 series; () shows none.
         """
         with process.importing():
-            from mqcast.coming import basis_of, heard
+            from mqcast.coming import MOST_USUAL, basis_of, heard
             from mqcast.report.coming_page import write_coming
 
         make_parent(path_of("path", path))
         self._fitted()
-        chosen = usual_spans(self.fitted_, self._fitted_as_[1].horizon) if spans is None else spans
-        asked = Asked(self._fitted_as_[1].horizon, spans=chosen) if chosen != () and chosen != [] else None
+        horizon = self._fitted_as_[1].horizon
+        chosen = usual_spans(self.fitted_, horizon) if spans is None else spans
+        asked = Asked(horizon, spans=chosen) if chosen not in ((), []) else None
         panel, _ = self._panel(frame, future, static, events)
+        if spans is None and panel.num_series > MOST_USUAL:
+            asked = None
         forecasts, warned = heard(lambda: self.predict(panel, cutoff=cutoff))
         table: Any = nw.from_native(forecasts, eager_only=True)
         is_new, last = panel is not self.panel_, table["cutoff"].max()
