@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from mqcast import ConfigError, Forecaster, Panel, pack
+from mqcast import ConfigError, Forecaster, Panel, evaluate, pack
 from mqcast.cli import app
 from mqcast.errors import ArtifactError
-from mqcast.joint import Paths, evaluate_spans, fit_dependence
+from mqcast.joint import Paths, fit_dependence
 from mqcast.models.holdout import hold_out
 from mqcast.models.networks import FittedNetwork
 from mqcast.run import Run
@@ -102,7 +102,7 @@ def test_paths_come_in_the_library_of_the_frame():
 
 def test_totals_of_several_cutoffs_are_evaluated():
     parts = [fitted().predict(spans=[(1, 4)], cutoff=DATES[-i]) for i in (10, 8, 6)]
-    table = evaluate_spans(pl.concat(parts), WORLD.actuals)
+    table = evaluate(pl.concat(parts), WORLD.actuals)
     assert table.select("first", "last", "rows", "left_out").rows() == [(1, 4, 36, 0)]
 
 

@@ -10,11 +10,19 @@ import polars as pl
 
 from mqcast import models, process
 from mqcast.data.panel import Panel
+from mqcast.data.windows import as_time
+from mqcast.evaluation.reading import read_forecasts
+from mqcast.evaluation.tables import Names
 from mqcast.forecast.frames import check_cutoffs, first_and_last_cutoff, refit_parts
-from mqcast.models.protocol import CanDescribe, FittedModel, Model, TrainOptions
+from mqcast.joint.dependence import Dependence
+from mqcast.joint.spans import totals_in
+from mqcast.joint_forecasts import dependence_for, usual_spans
+from mqcast.models.protocol import CanDescribe, FittedModel, HasSpans, Model, TrainOptions
 
 if TYPE_CHECKING:
     from mqcast.report.sources import Sources
+
+TOGETHER = 1 - 1e-6  # a correlation at which quantiles add up
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,21 @@ class Backtest:
         trained: Mapping[str, Any] = {}
         if isinstance(self.fitted, CanDescribe):
             trained = {self.model: self.fitted.describe(self.panel, self.first, self.last)}
-        return Sources.of(frames, panel=self.panel, trained=trained)
+        return Sources.of(frames, panel=self.panel, trained=trained, totals=self._totals(forecasts))
+
+    def _totals(self, forecasts: Any) -> dict[str, pl.DataFrame]:
+        """Totals over spans from the cutoffs of the last fit, if it has learnt how steps go together."""
+        spans = usual_spans(self.fitted, self.options.horizon)
+        if not spans:
+            return {}
+        table, levels = read_forecasts(forecasts, Names.of(self.panel.schema)), self.options.quantiles
+        table = table.where(table.cutoff >= as_time(self.first, self.panel.axis))
+        dependence = dependence_for(self.fitted, self.panel, self.options.horizon, self.first)
+        found = {f"{self.model}, by paths": totals_in(table, spans, dependence, levels)}
+        if isinstance(self.fitted, HasSpans) and (own := self.fitted.spans):
+            found[f"{self.model}, by heads"] = self.fitted.forecast_spans(self.panel, own, self.first, self.last)
+        together = Dependence.constant(self.options.horizon, TOGETHER)
+        return found | {f"{self.model}, summed quantiles": totals_in(table, spans, together, levels)}
 
 
 def run_backtest(

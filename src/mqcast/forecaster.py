@@ -3,7 +3,7 @@
 
 import datetime as dt
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.data.source import open_source
+from mqcast.data.source import open_source, read_table
 from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
@@ -31,14 +31,16 @@ from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
 from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
-from mqcast.joint.spans import Spans
-from mqcast.joint_forecasts import Asked, dependence_for
-from mqcast.models.protocol import CanExplain, ChecksOptions, HasLeaderboard, TrainOptions
+from mqcast.joint.spans import Spans, spans_of
+from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, usual_spans
+from mqcast.models.protocol import CanExplain, HasLeaderboard, TrainOptions
+from mqcast.models.registry import check
 from mqcast.scenarios import side_by_side
 from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig, nearest
 from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
+    from mqcast.report.coming_spans import Ahead
     from mqcast.report.plots import Plots
     from mqcast.report.sources import Sources
     from mqcast.run import Run
@@ -185,8 +187,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         Schema.of(self.schema)
         if self.folder is not None:
             path_of("folder", self.folder)
-        if isinstance(model, ChecksOptions):
-            model.check(options)
+        check(self.model, model, options)
         return model
 
     def _options(self) -> TrainOptions:
@@ -255,6 +256,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         ids: Ids | None = None,
         cutoff: Date | None = None,
         spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
         seed: int = 0,
     ) -> IntoDataFrameT: ...
 
@@ -284,6 +286,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         cutoff: Date | None = None,
         paths: int | None = None,
         spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
         group: str | None = None,
         seed: int = 0,
     ) -> IntoDataFrameT | Paths:
@@ -295,24 +298,26 @@ class Forecaster(Generic[IntoDataFrameT]):
         with a sale; "each": for each series its own last one.
 
         paths: so many joint forecasts of all steps, as `Paths`; with `group`, a static column, series of one group go
-        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them.
+        together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them, from
+        paths; spans_by="heads": those of `model.spans`, which the network has learnt itself. The frame says which.
         """
         horizon = self._fitted_as_[1].horizon if hasattr(self, "fitted_") else MOST_PERIODS
-        is_joint = any(one is not None for one in (paths, spans, group))
-        asked = Asked(horizon, paths, spans, group, seed) if is_joint else None
+        is_joint = any(one is not None for one in (paths, spans, spans_by, group))
+        asked = Asked(horizon, paths, spans, group, seed, spans_by) if is_joint else None
         panel, frame_types = self._panel(frame, future, static, events)
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
-        if cutoff == "each":
-            found = pl.concat([self._forecast(part, end) for end, part in by_end(wanted)]).sort(id)
-        else:
+
+        def forecast(made: Made) -> pl.DataFrame:
+            if cutoff == "each":
+                return pl.concat([made(part, end, end) for end, part in by_end(wanted)]).sort(id, maintain_order=True)
             at = panel.last_observed_date if cutoff is None else cutoff
-            found = self._forecast(wanted, at)
+            return made(wanted, at, at)
+
+        found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
+        is_paths = isinstance(found, Paths)
         if cutoff is None:
-            warn_of_lag(panel, found[id].unique(maintain_order=True))
-        if asked is None:
-            return frame_types.to_native(found, id)
-        joint = asked.of(found, self._dependence(panel, None if cutoff == "each" else cutoff), wanted)
-        return replace(joint, frame_types=frame_types) if isinstance(joint, Paths) else frame_types.to_native(joint, id)
+            warn_of_lag(panel, found.ids if is_paths else found[id].unique(maintain_order=True))
+        return replace(found, frame_types=frame_types) if is_paths else frame_types.to_native(found, id)
 
     def revisions(
         self,
@@ -323,14 +328,31 @@ class Forecaster(Generic[IntoDataFrameT]):
         future: Source | None = None,
         static: Source | None = None,
         events: Source | None = None,
+        spans: Spans | None = None,
+        spans_by: SpansBy | None = None,
     ) -> IntoDataFrameT:
         """Forecasts from every cutoff between two dates, in one pass; default: the last 3 horizons.
 
-        The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`.
+        The network was trained on these data. To evaluate it on data that it has not seen, use `backtest`. spans:
+        quantiles of totals instead, as of `predict`; the dependence of a model that did not learn it from held-out
+        dates is that of `start`.
         """
         panel, frame_types = self._panel(frame, future, static, events)
-        start, end = first_and_last_cutoff(panel, start, end, self._fitted_as_[1].horizon)
-        return frame_types.to_native(self.fitted_.forecast(panel, start, end), panel.schema.id)
+        horizon = self._fitted_as_[1].horizon
+        asked = None if spans is None and spans_by is None else Asked(horizon, None, spans, spans_by=spans_by)
+        begin, stop = first_and_last_cutoff(panel, start, end, horizon)
+        found: Any = self._asked_for(asked, lambda made: made(panel, begin, stop), panel, panel, begin)
+        return frame_types.to_native(found, panel.schema.id)
+
+    def _asked_for(
+        self, asked: Asked | None, forecast: Callable[[Made], pl.DataFrame], wanted: Panel, panel: Panel, until: Any
+    ) -> pl.DataFrame | Paths:
+        """Quantiles of steps, or the paths or totals that were asked for, of the wanted series of a panel."""
+        if asked is None:
+            return forecast(self.fitted_.forecast)
+        if (by_heads := asked.by_heads(self.fitted_)) is not None:
+            return forecast(by_heads)
+        return asked.of(forecast(self.fitted_.forecast), self._dependence(panel, until), wanted)
 
     def what_if(
         self,
@@ -422,13 +444,16 @@ class Forecaster(Generic[IntoDataFrameT]):
         events: Source | None = None,
         cutoff: Date | None = None,
         previous: Source | None = None,
+        spans: Spans | None = None,
         title: str | None = None,
     ) -> Path:
         """Write one page on the coming steps, as `predict` forecasts them with the same arguments; it works offline.
 
-        previous: an earlier forecast, a frame or a file, to show what changed since then.
+        previous: an earlier forecast, a frame or a file, to show what changed since then. spans: first and last steps
+        of the totals to show, as of `predict`; default: 4 steps, all of them and those of `model.spans`, if the fit has
+        learnt how steps go together and there are at most 20,000 series; () shows none.
         """
-        self._write_page(path, frame, future, static, events, cutoff, previous, title)
+        self._write_page(path, frame, future, static, events, cutoff, previous, spans, title)
         return Path(path)
 
     def _write_page(
@@ -440,21 +465,40 @@ class Forecaster(Generic[IntoDataFrameT]):
         events: Any = None,
         cutoff: Any = None,
         previous: Any = None,
+        spans: Any = None,
         title: str | None = None,
     ) -> Any:
         """Write the page, and return the forecasts that are on it."""
         with process.importing():
-            from mqcast.coming import basis_of, heard
+            from mqcast.coming import MOST_USUAL, basis_of, heard
             from mqcast.report.coming_page import write_coming
 
         make_parent(path_of("path", path))
+        self._fitted()
+        horizon = self._fitted_as_[1].horizon
+        chosen = usual_spans(self.fitted_, horizon) if spans is None else spans
+        asked = Asked(horizon, spans=chosen) if chosen not in ((), []) else None
         panel, _ = self._panel(frame, future, static, events)
+        if spans is None and panel.num_series > MOST_USUAL:
+            asked = None
         forecasts, warned = heard(lambda: self.predict(panel, cutoff=cutoff))
         table: Any = nw.from_native(forecasts, eager_only=True)
         is_new, last = panel is not self.panel_, table["cutoff"].max()
         basis = basis_of(*self._fitted_as_, self.fitted_, panel, is_new, last, warned)
-        write_coming(path, forecasts, panel, basis, previous=previous, title=title, seed=self.seed)
+        ahead = None if asked is None else self._ahead(asked, read_table(forecasts), panel, cutoff)
+        write_coming(path, forecasts, panel, basis, previous=previous, ahead=ahead, title=title, seed=self.seed)
         return forecasts
+
+    def _ahead(self, asked: Asked, steps: pl.DataFrame, panel: Panel, cutoff: Date | None) -> "Ahead":
+        """Totals over spans of a forecast, of items and of groups."""
+        from mqcast.coming import learnt_in_words, totals_of_groups
+        from mqcast.report.coming_spans import Ahead
+
+        dependence = self._dependence(panel, None if cutoff == "each" else cutoff)
+        items: Any = asked.of(steps, dependence, panel)
+        spans = sorted(spans_of(asked.spans), key=lambda span: span[::-1])
+        groups = totals_of_groups(steps, spans, dependence, panel)
+        return Ahead(items, groups, learnt_in_words(dependence))
 
     @property
     def plot(self) -> "Plots":

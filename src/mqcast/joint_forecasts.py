@@ -2,9 +2,10 @@
 """Paths and totals of a fitted model's forecasts, in memory or written some series at a time."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -16,16 +17,20 @@ from mqcast.data.schema import Schema
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError, MqcastError, MqcastWarning, TooFewRevisionsError
+from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.reading import read_forecasts
-from mqcast.evaluation.tables import Names
+from mqcast.evaluation.tables import SPAN, SPANS_BY, Names
 from mqcast.forecast.frames import first_and_last_cutoff
 from mqcast.joint.dependence import LEAST_POWER, Dependence
 from mqcast.joint.paths import VALUES_AT_A_TIME, Grouping, Paths, paths_of, write_in_blocks
 from mqcast.joint.spans import Spans, spans_of, totals_in
 from mqcast.models.holdout import MOST_ROWS, actuals_after, dependence_of
-from mqcast.models.protocol import FittedModel, HasDependence
+from mqcast.models.protocol import FittedModel, HasDependence, HasSpans
 
 MOST_PATHS = 100_000
+USUAL_SPAN = (1, 4)
+SpansBy = Literal["heads", "paths"]
+Made = Callable[[Panel, Any, Any], pl.DataFrame]  # forecasts from every cutoff between two dates
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Asked:
     spans: Spans | None = None
     group: str | None = None
     seed: int = 0
+    spans_by: SpansBy | None = None
 
     def __post_init__(self) -> None:
         if (self.paths is None) == (self.spans is None):
@@ -47,7 +53,29 @@ class Asked:
             whole_number("paths", self.paths, 1, MOST_PATHS)
         if self.spans is not None:
             spans_of(self.spans, self.horizon)
+        if self.spans_by is not None:
+            one_of("spans_by", self.spans_by, SpansBy)
+            if self.spans is None:
+                raise ConfigError("spans_by says how totals over spans are forecast; give spans with it")
         whole_number("seed", self.seed, 0)
+
+    def by_heads(self, fitted: FittedModel) -> "Made | None":
+        """Forecasts of the totals that the model has learnt itself, if these were asked for."""
+        if self.spans is None or self.spans_by != "heads":
+            return None
+        pairs, trained = tuple(spans_of(self.spans, self.horizon)), fitted.spans if isinstance(fitted, HasSpans) else ()
+        if missing := [pair for pair in pairs if pair not in trained]:
+            listed = ", ".join(map(str, trained)) or "none"
+            raise ConfigError(
+                f"the model has not learnt the total over span {missing[0]} itself, of spans: {listed}; leave spans_by "
+                "out, or fit a network with model.spans"
+            )
+        assert isinstance(fitted, HasSpans)
+
+        def made(panel: Panel, first: Any, last: Any) -> pl.DataFrame:
+            return _told(fitted.forecast_spans(panel, pairs, first, last), "heads")
+
+        return made
 
     def of(self, frame: pl.DataFrame, dependence: Dependence, panel: Panel) -> Paths | pl.DataFrame:
         """What was asked for, of a frame of forecasts of this panel."""
@@ -69,7 +97,21 @@ class Asked:
         if self.paths is not None:
             return paths_of(frame, dependence, self.paths, seed=self.seed, grouping=grouping, schema=schema)
         table = read_forecasts(frame, Names.of(schema))
-        return totals_in(table, spans_of(self.spans, self.horizon), dependence, table.levels, self.seed)
+        found = totals_in(table, spans_of(self.spans, self.horizon), dependence, table.levels, self.seed)
+        return _told(found, "paths")
+
+
+def _told(totals: pl.DataFrame, by: SpansBy) -> pl.DataFrame:
+    """The totals, with how they were forecast."""
+    return totals.insert_column(totals.columns.index(SPAN) + 1, pl.lit(by).alias(SPANS_BY))
+
+
+def usual_spans(fitted: FittedModel, horizon: int) -> list[tuple[int, int]]:
+    """If the model knows how steps go together: four steps and all of them, and those whose totals it has learnt."""
+    if not isinstance(fitted, HasDependence) or fitted.dependence is None or horizon < 2:
+        return []
+    own = fitted.spans if isinstance(fitted, HasSpans) else ()
+    return [span for span in dict.fromkeys((USUAL_SPAN, (1, horizon), *own)) if span[1] <= horizon]
 
 
 def grouping_of(dependence: Dependence, column: str | None, panel: Panel) -> Grouping:

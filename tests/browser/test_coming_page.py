@@ -90,6 +90,29 @@ def test_a_search_finds_any_item_and_shows_its_numbers(page, forecaster):
     assert any(name.startswith("forecast of") for name in names)
 
 
+def test_totals_over_several_weeks_stand_below_the_item_and_in_a_section_of_their_own(browser, tmp_path):
+    config = {"model": {"hidden_dim": 4, "spans": [[1, 2]]}, "train": {"refit": True}}
+    chosen = {"schema": world().schema, "config": config, "max_steps": 3, "members": 1, "verbose": False}
+    learnt = Forecaster("mqcnn", 4, (0.1, 0.5, 0.9), **chosen)
+    learnt.fit(world().frame, static=world().static, events=world().events)
+    page, complaints, _ = opened(browser, learnt.page(tmp_path / "page.html"))
+    page.fill("#search", "000007")
+    wait_until(page, "document.getElementById('item-name').textContent === 'item_000007'")
+    names = page.locator("#by-span tbody td:first-child").all_inner_texts()
+    assert names == ["weeks 1 to 2", "weeks 1 to 4"]
+    shown = [float(text.replace(",", "")) for text in page.locator("#by-span tbody td.number").all_inner_texts()]
+    totals = learnt.predict(ids="item_000007", spans=[(1, 2), (1, 4)]).sort("last")
+    assert shown == pytest.approx(totals.select("^q.*$").to_numpy().ravel().tolist(), rel=5e-3, abs=0.1)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    wait_until(page, "document.querySelectorAll('#spans .plot .main-svg').length >= 2")
+    assert complaints == []
+    page.close()
+
+
+def test_an_item_has_no_table_of_totals_where_none_were_forecast(page):
+    assert page.locator("#totals-of-item").is_hidden()
+
+
 def test_a_search_without_a_match_leaves_no_chart_of_another_item(page):
     page.fill("#search", "nothing of this kind")
     assert page.inner_text("#item-name") == "No item matches."

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from mqcast import ConfigError, DataError, Policy, orders
-from mqcast.joint import Dependence, evaluate_spans, fit_dependence, paths_of, span_quantiles
+from mqcast import ConfigError, DataError, Policy, SchemaError, evaluate, implausible, orders, volatility
+from mqcast.joint import Dependence, fit_dependence, paths_of, span_quantiles
 from mqcast.joint.spans import span_of, spans_of
 from tests.joint.samples import LEVELS, WEEK, actuals_of, autoregression, correlation_of, frame_of
 
@@ -37,7 +37,7 @@ def test_the_totals_of_an_autoregression_are_covered_as_often_as_they_should_be(
         (Dependence.constant(6, 0), False),
         (Dependence.constant(6, 0.999), False),
     ):
-        found = evaluate_spans(span_quantiles(later, [(1, 6)], dependence), actuals)
+        found = evaluate(span_quantiles(later, [(1, 6)], dependence), actuals)
         assert (abs(found["coverage_q0.9"][0] - 0.9) < 0.02) == is_right
 
 
@@ -110,7 +110,7 @@ def test_totals_are_judged_by_sums_of_demand_and_those_with_a_missing_step_are_l
     forecasts, actuals = autoregression(0.5, series=5, cutoffs=10)
     found = span_quantiles(forecasts, [(1, 3), (2, 6)], Dependence.constant(6, 0.5))
     lost = actuals.filter(~((pl.col("unique_id") == "s002") & (pl.col("ds") == actuals["ds"].unique().sort()[4])))
-    table = evaluate_spans(found, lost)
+    table = evaluate(found, lost)
     y = actuals["y"].to_numpy().reshape(5, -1)
     for row, (first, last) in enumerate(((1, 3), (2, 6))):
         part = found.filter((pl.col("first") == first) & (pl.col("last") == last))
@@ -123,4 +123,65 @@ def test_totals_are_judged_by_sums_of_demand_and_those_with_a_missing_step_are_l
             assert table[f"coverage_q{level:g}"][row] == pytest.approx((error <= 0).mean())
         assert (table["rows"][row], table["left_out"][row]) == (kept.sum(), (~kept).sum())
     with pytest.raises(DataError, match="no total over steps 1 to 3 has demand of all its steps"):
-        evaluate_spans(found, actuals_of(np.full((5, 16), np.nan)).with_columns(pl.col("y").fill_nan(None)))
+        evaluate(found, actuals_of(np.full((5, 16), np.nan)).with_columns(pl.col("y").fill_nan(None)))
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_totals_of_several_models_are_judged_by_groups_and_slices_in_the_library_of_the_frame(library):
+    forecasts, actuals = autoregression(0.5, series=5, cutoffs=10)
+    found = span_quantiles(forecasts, [(1, 3), (2, 6)], Dependence.constant(6, 0.5))
+    models = {name: found if library == "polars" else found.to_pandas() for name in ("one", "other")}
+    static = pl.DataFrame({"unique_id": [f"s{i:03}" for i in range(5)], "kind": list("aabbb")})
+    table = evaluate(models, actuals, "kind", static=static)
+    assert type(table).__module__.startswith(library)
+    rows = pl.DataFrame(table).select("model", "first", "last", "kind", "rows", "left_out").rows()
+    of_spans = [(1, 3, "a", 20, 0), (1, 3, "b", 30, 0), (2, 6, "a", 20, 0), (2, 6, "b", 30, 0)]
+    assert rows == [(model, *row) for model in ("one", "other") for row in of_spans]
+    with pytest.raises(ConfigError, match="by='first' is a column of the answer already"):
+        evaluate(found, actuals, "first")
+    with pytest.raises(ConfigError, match="some forecasts are totals over spans and others of single steps"):
+        evaluate({"one": found, "other": forecasts}, actuals)
+
+
+def revised(rho: float = 0.8, length: int = 3, **options) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Totals of the same dates from successive cutoffs, and demand."""
+    forecasts, actuals = autoregression(rho, horizon=6, **options)
+    spans = [(first, first + length - 1) for first in range(1, 8 - length)]
+    return span_quantiles(forecasts, spans, Dependence(correlation_of(rho, 6), False, 0, 0)), actuals
+
+
+def test_the_volatility_of_totals_is_that_of_single_steps_on_summed_demand():
+    found, actuals = revised(series=20, cutoffs=30)
+    y = actuals["y"].to_numpy().reshape(20, -1)
+    sums = pl.DataFrame(
+        {
+            "unique_id": np.repeat([f"s{i:03}" for i in range(20)], y.shape[1] - 2),
+            "ds": np.tile(actuals["ds"].unique().sort().to_numpy()[:-2], 20),
+            "y": np.lib.stride_tricks.sliding_window_view(y, 3, axis=1).sum(axis=2).ravel(),
+        }
+    )
+    steps = found.with_columns(ds="start", horizon="first").drop("start", "first", "last", "span")
+    options = {"cdf": "quantiles", "resamples": 50}
+    of_totals, of_steps = volatility(found, actuals, **options), volatility(steps, sums, **options)
+    assert of_totals.process.equals(of_steps.process)
+    assert of_totals.summary["targets"].to_list() == [20 * 27] * 2  # dates with a forecast at each of 4 leads
+    volatility(found, actuals, weights="demand", **options)
+
+
+def test_exact_totals_have_no_excess_volatility_and_jittered_ones_do():
+    found, actuals = revised(series=300, cutoffs=40)
+    jitter = np.random.default_rng(0).normal(0, 15, found.height)
+    jittered = found.with_columns(pl.col("^q.*$") + jitter)
+    exact, excess = (volatility(one, actuals, 0.5, cdf="quantiles").summary for one in (found, jittered))
+    assert abs(exact["excess"][0]) < 0.02 < excess["lo"][0]
+
+
+def test_totals_that_cannot_be_judged_are_refused_in_one_line():
+    forecasts, actuals = autoregression(0.5, series=3, cutoffs=12)
+    both = span_quantiles(forecasts, [(1, 2), (1, 4)], Dependence.constant(6, 0.5))
+    with pytest.raises(ConfigError, match="the totals are over 2, 4 steps; give those of one length at a time"):
+        volatility(both, actuals)
+    with pytest.raises(ConfigError, match=r"since span \(1, 4\) of each cutoff has dates of its own; give spans that"):
+        volatility(both.filter(pl.col("last") == 4), actuals)
+    with pytest.raises(SchemaError, match=r"the forecasts are totals over spans of steps .* takes forecasts of single"):
+        implausible({"one": both}, actuals)

@@ -137,6 +137,18 @@ def test_what_a_creation_time_may_not_see_never_changes_its_forecasts(kind):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @torch.no_grad()
+def test_what_a_creation_time_may_not_see_changes_no_bit_of_its_totals(variant):
+    batch, network = sample_batch(), sample_network(VARIANTS[variant].replace(spans=((1, HORIZON), (2, 3), (3, 3))))
+    before = network(batch, spans=True)[:, HORIZON:]
+    for change in CHANGES.values():
+        for t in range(0, NUM_STEPS, 5):
+            after = network(change(batch, network, slice(t + 1, None)), spans=True)[:, HORIZON:]
+            assert same_bits(after, before, batch.begun[:, : t + 1]), t
+            assert not torch.equal(network(change(batch, network, slice(t, t + 1)), spans=True)[:, HORIZON:], before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
 def test_creation_times_before_a_series_begins_do_not_see_its_first_steps_either(variant):
     """They are never scored, but `forward` and `quantiles` give their forecasts."""
     batch, network = sample_batch(), sample_network(VARIANTS[variant])

@@ -43,6 +43,23 @@ def test_ablations_and_baselines_are_their_sums_too(setting, model):
     check(setting.but(model=model))
 
 
+@pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn"])
+@for_all_settings(max_examples=8)
+def test_quantiles_of_spans_are_the_plain_sums_too(setting, model):
+    horizon = setting.horizon
+    spans = tuple(dict.fromkeys(((1, horizon), (horizon, horizon), (1, 1), (min(2, horizon), horizon))))
+    setting = setting.but(model=model, spans=spans, quantiles=(0.1, 0.5, 0.9))
+    network = setting.network()
+    batch = setting.batch(network.reach)
+    each, table, begun = by_reference(setting, network, batch)
+    (of_spans,) = setting.at_fcts([(forecasts.spans,) for forecasts in each])
+    with torch.no_grad():
+        fast = network(batch, len(setting.fcts), spans=True)
+    assert_same(fast[:, :horizon], table, begun)
+    assert_same(fast[:, horizon:], of_spans, np.broadcast_to(begun[:, :1], of_spans.shape[:3]))
+    assert (fast[:, horizon:].diff(dim=-1) >= 0).all()
+
+
 @pytest.mark.parametrize("model", ["mqt", "mqt-nods", "mqt-all"])
 @for_all_settings(max_examples=5)
 def test_an_explanation_shows_the_weights_of_the_paper(setting, model):

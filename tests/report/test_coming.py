@@ -69,7 +69,7 @@ def test_promotions_holidays_and_prices_of_the_coming_dates_are_there(tmp_path):
     assert data["numbers"] == ["price"]
     flags = world().schema.known
     promoted = frame.filter(pl.any_horizontal(flags))
-    for id, (cutoff, _, _, promotions, numbers, _) in zip(
+    for id, (cutoff, _, _, promotions, numbers, *_) in zip(
         index["ids"], [item for part in parts for item in part], strict=True
     ):
         told = {(data["flags"][flag], data["dates"][place]) for flag, places in promotions for place in places}
@@ -108,6 +108,55 @@ def test_the_items_to_look_at_first_are_the_extreme_ones(forecaster):
     assert np.isnan(coming.change[5])
     assert 3 in coming.first
     assert UNLIKE in coming.reasons
+
+
+@pytest.fixture(scope="module")
+def learnt() -> Forecaster:
+    """A network that has learnt how weeks go together, and the totals of two weeks."""
+    config = {"model": {"hidden_dim": 4, "spans": [[1, 2]]}, "train": {"refit": True}}
+    forecaster = Forecaster(
+        "mqcnn", HORIZON, LEVELS, world().schema, config=config, max_steps=3, members=1, verbose=False
+    )
+    return forecaster.fit(world().frame, static=world().static, events=world().events)
+
+
+def test_a_run_that_has_learnt_how_weeks_go_together_shows_totals_of_items_and_groups(learnt, tmp_path):
+    page = learnt.page(tmp_path / "page.html").read_text()
+    spans = [(1, 2), (1, 4)]
+    assert inside(page, "items")["spans"] == ["weeks 1 to 2", "weeks 1 to 4"]
+    _, *parts = chunks(page)
+    totals = learnt.predict(spans=spans).sort("unique_id", "last")
+    expected = totals.select("^q.*$").to_numpy().reshape(-1, len(spans), len(LEVELS))
+    found = [item[-1] for part in parts for item in part]
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert "Totals by category" in page
+    drawn = [one for one in inside(page, "figures") if {"weeks 1 to 4"} <= {trace.get("name") for trace in one["data"]}]
+    assert len(drawn) == 1 + len(learnt.fitted_.dependence.groups)
+
+
+def test_totals_of_a_group_are_those_of_the_sums_of_its_items_paths(learnt):
+    from mqcast.coming import NUM_PATHS, totals_of_groups
+
+    dependence, steps = learnt.fitted_.dependence, learnt.predict()
+    found = totals_of_groups(steps, [(1, 2), (1, 4)], dependence, learnt.panel_)["category"]
+    paths = learnt.predict(paths=NUM_PATHS, group="category")
+    of_item = dict(world().static.select("unique_id", pl.col("category").cast(pl.String)).iter_rows())
+    for group, number, first, last, *quantiles in found.iter_rows():
+        mine = [i for i, id in enumerate(paths.ids) if of_item[id] == group]
+        sums = paths.values[mine, first - 1 : last].sum(axis=(0, 1), dtype=float)
+        assert number == len(mine)
+        np.testing.assert_allclose(quantiles, np.quantile(sums, LEVELS, method="hazen"), rtol=1e-5)
+
+
+def test_a_page_shows_the_totals_that_were_asked_for_or_none(forecaster, learnt, tmp_path):
+    assert inside(forecaster.page(tmp_path / "page.html").read_text(), "items")["spans"] == []
+    with pytest.raises(ConfigError, match=r"span \(1, 5\) goes beyond the horizon of 4"):
+        learnt.page(tmp_path / "page.html", spans=[(1, 5)])
+    text = learnt.page(tmp_path / "page.html", spans=[(2, 3), (4, 4)]).read_text()
+    assert inside(text, "items")["spans"] == ["weeks 2 to 3", "week 4"]
+    bare = learnt.page(tmp_path / "page.html", spans=()).read_text()
+    assert inside(bare, "items")["spans"] == []
+    assert 'id="spans"' not in bare
 
 
 def test_a_previous_forecast_may_be_a_file_and_must_have_something_in_common(forecaster, tmp_path):

@@ -110,8 +110,10 @@ def test_validation_scores_the_mean(run, tmp_path):
     assert both < sum(each) / NUM_MEMBERS, "the loss is convex"
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path):
+@pytest.mark.parametrize("spans", [(), ((1, 2),)])
+def test_an_interrupted_run_goes_on_to_the_same_weights(spans, tmp_path):
     settings = members(2, max_steps=6)
+    settings = settings.replace(model=settings.model.replace(spans=spans))
     whole = fit(sample_panel(), settings, tmp_path / "whole")
     cut = Training(sample_panel(), settings, tmp_path / "cut", Ranks())
 
@@ -123,8 +125,9 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path):
     with pytest.raises(Interrupted):
         cut.run_to_end()
     assert digest(fit(sample_panel(), settings, tmp_path / "cut", resume=True)) == digest(whole)
+    other = settings.replace(model=settings.model.replace(members=3))
     with pytest.raises(ConfigError, match=r"other settings \(model.members\)"):
-        fit(sample_panel(), members(3, max_steps=6), tmp_path / "cut", resume=True)
+        fit(sample_panel(), other, tmp_path / "cut", resume=True)
 
 
 def test_files_frames_and_the_report_need_nothing_special(run, tmp_path):

@@ -37,7 +37,7 @@ from mqcast.joint_forecasts import Asked, dependence_for
 from mqcast.launch import is_first
 from mqcast.models import DEFAULT
 from mqcast.models.files import horizon_of, open_model
-from mqcast.models.protocol import CanWrite
+from mqcast.models.protocol import CanWrite, FittedModel
 from mqcast.settings.merge import tables_of
 
 Trained = Annotated[Path, typer.Argument(help="A trained run.")]
@@ -63,6 +63,9 @@ def forecast_command(
     span: Annotated[
         list[str] | None, typer.Option(help="Write quantiles of totals: first and last step, 1-4; repeatable.")
     ] = None,
+    spans_by: Annotated[
+        str | None, typer.Option(help="Totals by 'heads', those that the network has learnt, or by 'paths'.")
+    ] = None,
     group: Annotated[
         str | None, typer.Option(help="A static column; paths of series of one group go together.")
     ] = None,
@@ -83,8 +86,9 @@ def forecast_command(
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
     asked = None
-    if paths is not None or span or group is not None:
-        asked = Asked(horizon_of(run), paths, [span_of(text) for text in span] if span else None, group, seed)
+    if paths is not None or span or spans_by is not None or group is not None:
+        spans = [span_of(text) for text in span] if span else None
+        asked = Asked(horizon_of(run), paths, spans, group, seed, spans_by)  # type: ignore[arg-type]
     if id or cutoff == "each":
         _forecast_some(run, panel, out, cutoff, id, as_json, asked)
     else:
@@ -202,6 +206,9 @@ def page_command(
     cutoff: Annotated[
         str | None, typer.Option(help="The date to forecast from; 'each': each series from its own end.")
     ] = None,
+    span: Annotated[
+        list[str] | None, typer.Option(help="Show quantiles of totals: first and last step, 1-4; repeatable.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="The page's heading.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("page.html"),
     as_json: AsJson = False,
@@ -217,8 +224,10 @@ def page_command(
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
-    frame = None if panel is None else data
-    shown = pl.DataFrame(forecaster._write_page(out, frame, cutoff=cutoff, previous=previous, title=title))
+    spans = [span_of(text) for text in span] if span else None
+    given = None if panel is None else data
+    page = forecaster._write_page(out, given, cutoff=cutoff, previous=previous, spans=spans, title=title)
+    shown = pl.DataFrame(page)
     facts = {"page": str(out), "bytes": out.stat().st_size, **facts_of_forecasts(shown.lazy(), data)}
     tell(as_json, facts | {"last_observed": str(data.last_observed_date)}, f"the page is {out}")
 
@@ -242,7 +251,8 @@ def _forecast_some(
     from mqcast.forecaster import Forecaster
 
     data = Panel.open(panel)
-    joint = {} if asked is None else {name: getattr(asked, name) for name in ("paths", "spans", "group", "seed")}
+    names = ("paths", "spans", "spans_by", "group", "seed")
+    joint = {} if asked is None else {name: getattr(asked, name) for name in names}
     found: Any = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff, **joint)
     table = found.to_polars() if isinstance(found, Paths) else found
     write_table(table, out)
@@ -262,8 +272,24 @@ def _forecast(
     asked: Asked | None = None,
 ) -> None:
     trained, data = open_model(run, device), Panel.open(panel)
-    if isinstance(trained, CanWrite):
-        in_processes(processes, device, data.num_series)
+    by_heads = None if asked is None else asked.by_heads(trained)
+    if by_heads is not None:
+        totals = by_heads(data, first, last)
+        facts = facts_of_forecasts(totals.lazy(), data) if as_json else {}
+        if is_first():
+            write_table(totals, out)
+    else:
+        if isinstance(trained, CanWrite):
+            in_processes(processes, device, data.num_series)
+        facts = _write(trained, data, out, first, last, as_json, asked)
+    if is_first():
+        tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+
+
+def _write(
+    trained: FittedModel, data: Panel, out: Path, first: Any, last: Any, as_json: bool, asked: Asked | None
+) -> dict[str, Any]:
+    """Write quantiles of steps, or, from these, the paths or totals that were asked for; returns what --json tells."""
     dependence = None if asked is None else dependence_for(trained, data, asked.horizon, first or last)
 
     def draft(name: str) -> Path:
@@ -277,7 +303,7 @@ def _forecast(
     else:
         write_table(trained.forecast(data, first, last), quantiles)
     if not is_first():
-        return
+        return {}
     try:
         if asked is not None and dependence is not None:
             asked.write(quantiles, dependence, data, made)
@@ -287,7 +313,7 @@ def _forecast(
     finally:
         for path in {quantiles, made} - {out}:
             path.unlink(missing_ok=True)
-    tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+    return facts
 
 
 def write_table(table: pl.DataFrame, out: Path) -> None:

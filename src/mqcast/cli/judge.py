@@ -50,7 +50,7 @@ def evaluate_command(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the accuracy of any forecasts: quantile losses, coverage, width, WAPE, bias, MASE.
+    """Measure the accuracy of any forecasts: quantile losses, coverage, width, WAPE, bias, MASE; of totals by span.
 
     Example: [bold]mqcast evaluate forecasts.parquet panel --by horizon --missing drop[/bold]
     """
@@ -62,12 +62,13 @@ def evaluate_command(
     metrics = evaluate(judged.forecasts, judged.actuals, by or (), **options)
     if as_json:
         print_json({"metrics": metrics, **judged.facts()})
-    elif by:
+    elif by or "first" in metrics.columns:
+        keys = [*(("first", "last") if "first" in metrics.columns else ()), *(by or ())]
         levels = [name.removeprefix("qrisk_pooled_q") for name in metrics.columns if name.startswith("qrisk_pooled_q")]
         short = {f"qrisk_pooled_q{level}": percentile(float(level)) for level in levels}
         short |= {f"coverage_q{level}": f"≤{percentile(float(level))}" for level in levels}
-        kept = [name for name in (*by, "rows", *short, "wape", "bias", "mase") if name in metrics.columns]
-        show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(by)}: quantile risk, coverage, …")
+        kept = [name for name in (*keys, "rows", "left_out", *short, "wape", "bias", "mase") if name in metrics.columns]
+        show(metrics.select(kept).rename(short), f"Accuracy by {', '.join(keys)}: quantile risk, coverage, …")
     else:
         show(metrics.transpose(include_header=True, header_name="metric", column_names=["value"]), "Accuracy")
 

@@ -36,6 +36,7 @@ from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
 from mqcast.models.protocol import HasLeaderboard, HasSettings
+from mqcast.models.registry import check
 from mqcast.settings import MOST_MEMBERS, SearchConfig
 from mqcast.settings.merge import Merged, tables_of
 
@@ -92,6 +93,7 @@ def fit_command(
         start_from=before,
         device=device,
     )
+    check(name, wanted, options)
     settings = wanted.settings(data, options) if isinstance(wanted, HasSettings) else None
     if explain_settings:
         _explain(name, settings, as_json)

@@ -1,5 +1,6 @@
 """Windows of a panel as tensors: B windows, T steps of input (the creation times among them), H horizons, R reach."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from mqcast.errors import ConfigError
 from mqcast.settings import ScalingConfig, WindowConfig
 
 MOST_LEARNT = 100.0  # of the largest value so far: targets are limited to this multiple in training
+Spans = tuple[tuple[int, int], ...]  # first and last steps ahead
 FAR_INPUT = 8.0  # the scaled target is compressed beyond this as an input
 
 
@@ -65,13 +67,13 @@ class Batch:
         scaled = scaled_inputs(self.values[:, :num_steps], *scales, log1p=self.log1p)
         return torch.where(self.observed[:, :num_steps], scaled, 0.0)
 
-    def targets(self, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct"]:
+    def targets(self, num_fcts: int | None = None, spans: Spans = ()) -> Float[Tensor, "batch row fct"]:
         """The scaled target of every creation time and horizon: [b, h−1, t] is that of step t+h on t's scale.
 
-        With `num_fcts`, only of the last creation times.
+        With `num_fcts`, only of the last creation times. After the horizons, a row for each span: the mean over it.
         """
-        knee = self.knee[:, None]
-        values = self._ahead(self.values).minimum(MOST_LEARNT * knee)
+        knee, values = self.knee[:, None], self._ahead(self.values)
+        values = with_spans(values, spans, lambda steps: steps.mean(dim=1)).minimum(MOST_LEARNT * knee)
         ahead = transformed(values, self.unit[:, None], knee, self.log1p)
         scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
@@ -85,12 +87,13 @@ class Batch:
         scaled = (values - self.precedent_level[:, :, None]) / self.scale[:, :, None, None]
         return compressed(scaled).nan_to_num(0.0)
 
-    def is_scored(self, num_fcts: int | None = None) -> Bool[Tensor, "batch horizon fct"]:
-        """Which targets count in the loss."""
-        scored = self._ahead(self.observed) & self.is_fct[:, None]
+    def is_scored(self, num_fcts: int | None = None, spans: Spans = ()) -> Bool[Tensor, "batch row fct"]:
+        """Which targets count in the loss; of a span, all must be observed."""
+        observed = with_spans(self._ahead(self.observed), spans, lambda steps: steps.all(dim=1))
+        scored = observed & self.is_fct[:, None]
         return scored if num_fcts is None else scored[:, :, -num_fcts:]
 
-    def unscaled(self, outputs: Float[Tensor, "batch horizon fct quantile"]) -> np.ndarray:
+    def unscaled(self, outputs: Float[Tensor, "batch row fct quantile"]) -> np.ndarray:
         """The outputs of a network for the last creation times, in units of demand, in float64."""
         loc, scale, unit, knee = (
             x[:, None, -outputs.shape[2] :, None].cpu().double() for x in (self.loc, self.scale, self.unit, self.knee)
@@ -109,6 +112,13 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         return replace(self, **{name: x.to(device, non_blocking=True) for name, x in self.tensors().items()})
+
+
+def with_spans(ahead: Tensor, spans: Spans, over: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B, H, …) with rows of spans after those of the horizons; `over` joins the steps of a span."""
+    if not spans:
+        return ahead
+    return torch.cat([ahead, *(over(ahead[:, first - 1 : last])[:, None] for first, last in spans)], dim=1)
 
 
 def transformed(values: Tensor, unit: Tensor, knee: Tensor, log1p: bool) -> Tensor:

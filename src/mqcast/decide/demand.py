@@ -17,11 +17,10 @@ from mqcast.decide.policy import Policy
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import columns_of, ids_of, numbers_of, places, times_of
 from mqcast.evaluation.reading import names_in, read_forecasts
-from mqcast.evaluation.tables import ForecastTable, Names
+from mqcast.evaluation.tables import SPAN, ForecastTable, Names
 from mqcast.joint.marginals import Marginals
 from mqcast.levels import level_of
 
-SPAN = "span"  # the column that makes a frame of quantiles one of totals
 NUM_DRAWS = 400
 
 

@@ -12,13 +12,13 @@ from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import show_time
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
-from mqcast.decide.demand import SPAN, Totals, totals_of
+from mqcast.decide.demand import Totals, totals_of
 from mqcast.decide.ordering import Terms, base_stock, quantity
 from mqcast.decide.policy import Policy
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.reading import actuals_table, names_in, read_forecasts
-from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, Names
+from mqcast.evaluation.tables import SPAN, ActualsTable, ForecastTable, Missing, Names
 from mqcast.settings import nearest
 
 MEASURES = {  # each is the sum over items of the first, over that of the second

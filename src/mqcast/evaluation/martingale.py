@@ -13,7 +13,7 @@ go on in their direction, it under-reacts. Closer to zero is better, not lower.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
 
 import numpy as np
@@ -28,8 +28,17 @@ from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
-from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
+from mqcast.evaluation.reading import (
+    Actuals,
+    Forecasts,
+    actuals_table,
+    forecast_table,
+    names_in,
+    read_actuals,
+    read_forecasts,
+)
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, flattened
+from mqcast.evaluation.spans import all_have_spans, revisions_of_totals
 from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, actuals_of
 from mqcast.evaluation.trajectories import (
     CASES,
@@ -86,6 +95,9 @@ def volatility(
     weights: None, all targets alike; "demand", by an item's mean demand up to its first cutoff; "realised", by the
     target's own demand, which biases V (see docs); or a frame of ids and `weight`, or a mapping.
 
+    Of totals over spans, the target is the demand from one date to another, as successive cutoffs forecast it: spans
+    (1, 4), (2, 5) … All totals have as many steps; those of which some demand is missing are left out.
+
     Warns once of implausible forecasts: see `implausible`.
 
     >>> from mqcast import volatility
@@ -97,7 +109,16 @@ def volatility(
     """
     names, levels = names_in(revisions, schema, id=id, time=time, target=target), levels_of(levels)
     settings = Settings(levels, cdf, weights, resamples, seed, leads, zeros, missing)
-    table, observed = forecast_table(revisions, names), actuals_table(actuals, names)
+    observed = actuals_table(actuals, names)
+    if all_have_spans([revisions]):
+        totals, types = revisions_of_totals(revisions, observed, names), FrameTypes.of(revisions, names.id, names.time)
+        table, sums = (read_forecasts(totals.forecasts, names), read_actuals(totals.actuals, names))
+        if isinstance(weights, str) and weights == "demand":
+            means = observed.known_mean(table.ids, table.first_cutoffs())
+            settings = replace(settings, weights=dict(zip(table.ids, np.nan_to_num(means), strict=True)))
+        table, observed = replace(table, frame_types=types), sums
+    else:
+        table = forecast_table(revisions, names)
     judged = volatility_of(table, observed, settings, flattened(slices))
     warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
     return judged

@@ -9,6 +9,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrameT
 
 from mqcast.arguments import names_of, whole_number
+from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import season_of
 from mqcast.data.schema import Schema
 from mqcast.data.source import open_source
@@ -18,9 +19,14 @@ from mqcast.evaluation.implausible_forecasts import warn_of
 from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.reading import Actuals, Crossing, Forecasts, Models, actuals_table, forecast_tables, names_in
 from mqcast.evaluation.slices import OVERALL, Slice, Slices, attribute, flattened
-from mqcast.evaluation.tables import ActualsTable, ForecastTable, Missing, actuals_of, crossings
+from mqcast.evaluation.spans import all_have_spans, by_span
+from mqcast.evaluation.tables import FIRST, LAST, ActualsTable, ForecastTable, Missing, Names, actuals_of, crossings
 from mqcast.levels import pinball, quantile_column
 from mqcast.settings import nearest
+
+LEFT_OUT = "left_out"
+OF_SPANS = (FIRST, LAST, LEFT_OUT)
+OF_SINGLE_STEPS = ("mase", "sql")  # their scale is the change of one step's demand
 
 
 def evaluate(
@@ -55,6 +61,10 @@ def evaluate(
     wape, bias, mase, sql   of the median: Σ |error| / Σ |y|; mean of forecast - actual; mean of |error|, and (sql) of
                             2 pinball over all levels, over the mean seasonal difference of the actuals up to the cutoff
 
+    Of totals over spans (`predict(spans=…)`), each is scored against the sum of its demand: a row a span, with its
+    `first` and `last` step, and in `left_out` the number of totals of which some demand is missing. Scaled errors are
+    those of single steps and are not there.
+
     Warns once of implausible forecasts: see `implausible`.
 
     >>> from mqcast import evaluate
@@ -68,7 +78,17 @@ def evaluate(
     if season is not None:
         whole_number("season", season)
     names = names_in(forecasts, schema, id=id, time=time, target=target)
-    observed, tables = actuals_table(actuals, names), forecast_tables(forecasts, names, crossing)
+    observed = actuals_table(actuals, names)
+    models = forecasts if isinstance(forecasts, Mapping) else {"": forecasts}
+    if all_have_spans([*models.values()]):
+        if clash := [name for name in by if name in OF_SPANS]:
+            raise ConfigError(f"by={clash[0]!r} is a column of the answer already; leave it out")
+        options = {"by": by, "slices": chosen, "static": static, "season": season, "crossing": crossing}
+        found = _of_spans(models, observed, names, options)
+        found = found if isinstance(forecasts, Mapping) else found.drop("model")
+        types = FrameTypes.of([*models.values()][-1], names.id, names.time)
+        return types.to_native(found, names.id if names.id in by else None)
+    tables = forecast_tables(forecasts, names, crossing)
     leading = [*(["model"] if isinstance(forecasts, Mapping) else []), *(["slice"] if chosen else [])]
     if clash := [name for name in by if name in leading]:
         raise ConfigError(f"by={clash[0]!r} is a column of the answer already; rename yours")
@@ -77,6 +97,21 @@ def evaluate(
     warn_of_implausible(scored, observed)
     last = [*tables.values()][-1]
     return last.frame_types.to_native(metrics, last.names.id if last.names.id in by else None)
+
+
+def _of_spans(models: Mapping[str, Any], observed: ActualsTable, names: Names, options: dict[str, Any]) -> pl.DataFrame:
+    """The metrics of totals, by model and span."""
+    called: dict[str, Any] = {"id": names.id, "time": names.time, "target": names.target}
+    tables: list[pl.DataFrame] = []
+    for model, frame in models.items():
+        for one in by_span(frame, observed, names):
+            found = evaluate(one.forecasts, one.actuals, **options, **called)
+            steps = (pl.lit(step, pl.Int32).alias(name) for name, step in ((FIRST, one.first), (LAST, one.last)))
+            left_out = pl.lit(one.left_out).alias(LEFT_OUT)
+            leading = found.columns[: found.columns.index("rows") + 1]
+            keys = [pl.lit(str(model)).alias("model"), *steps, *leading, left_out]
+            tables.append(found.select(*keys, pl.exclude(*leading, *OF_SINGLE_STEPS)))
+    return pl.concat(tables, how="diagonal_relaxed")
 
 
 def accuracy(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -42,7 +42,18 @@ from mqcast.evaluation.columns import (
     sorting,
     times_of,
 )
-from mqcast.evaluation.tables import SAME_LEVEL, ActualsTable, ForecastTable, Names, crossings
+from mqcast.evaluation.tables import (
+    FIRST,
+    LAST,
+    SAME_LEVEL,
+    SPAN,
+    SPANS_BY,
+    START,
+    ActualsTable,
+    ForecastTable,
+    Names,
+    crossings,
+)
 from mqcast.levels import level_of
 
 Crossing = Literal["allow", "raise"]
@@ -64,13 +75,20 @@ def names_in(
     if schema is not None or frame is None or isinstance(frame, ForecastTable | pl.LazyFrame):
         return names
     source = open_source(frame, "the forecasts")
-    others = [name for name in source.names if name not in OF_FORECASTS and level_of(name) is None]
+    of_spans = (FIRST, LAST, SPAN, START, SPANS_BY) if has_spans(source) else ()
+    others = [name for name in source.names if name not in (*OF_FORECASTS, *of_spans) and level_of(name) is None]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names
     id, time = next(name for name in others if name not in dates), dates[0]
     is_other = given.get("id") not in (None, id) or given.get("time") not in (None, time)
     return names if is_other else Names.of(id=id, time=time, target=given.get("target"))
+
+
+def has_spans(frame: Any) -> bool:
+    """Whether its rows are totals over spans of steps."""
+    source = frame if hasattr(frame, "index_names") else open_source(frame, "the forecasts")
+    return {FIRST, LAST, START} <= set(source.names)
 
 
 def forecast_table(forecasts: Forecasts[IntoDataFrame], names: Names, crossing: Crossing = "allow") -> ForecastTable:
@@ -117,6 +135,11 @@ def read_forecasts(
     """Check a forecast frame and sort it."""
     names = names or Names()
     source = with_joined_id(open_source(frame, what), names.id)
+    if has_spans(source):
+        raise SchemaError(
+            f"{what} are totals over spans of steps ({FIRST}, {LAST}, {START}); evaluate, volatility and orders take "
+            "these, and this takes forecasts of single steps"
+        )
     levels = _levels(source.names)
     columns = columns_of(
         source, [names.id, names.cutoff, names.time, *levels.values()], what, names.horizon, text=names.id

@@ -22,6 +22,8 @@ from mqcast.levels import quantile_column
 
 NEVER = np.iinfo(np.int64).min
 SAME_LEVEL = 1e-9
+FIRST, LAST, SPAN, START = "first", "last", "span", "start"  # columns of totals over spans of steps
+SPANS_BY = "spans_by"  # how a total was forecast
 Missing = Literal["raise", "drop"]
 
 

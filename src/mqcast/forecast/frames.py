@@ -22,10 +22,12 @@ from mqcast.errors import (
     quoted,
     warn,
 )
+from mqcast.evaluation.tables import FIRST, LAST, SPAN, START
 from mqcast.levels import quantile_column
 from mqcast.settings import WindowConfig
 
 STEPS_AT_A_TIME = 2**22  # checked for rows
+Spans = tuple[tuple[int, int], ...]
 
 
 def first_and_last_cutoff(panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
@@ -171,6 +173,33 @@ def rows_frame(
     has_known = _has_known(panel, series, cutoff, horizon)
     frame = pl.DataFrame(columns)
     return frame if has_known.all() else frame.filter(pl.Series(has_known.reshape(-1)))
+
+
+def spans_frame(
+    panel: Panel, series: np.ndarray, cutoff: np.ndarray, means: np.ndarray, levels: tuple[float, ...], spans: Spans
+) -> pl.DataFrame:
+    """Totals over spans from the quantiles of their means: one row per series, cutoff and span.
+
+    As of single steps, those with an observed date that has no row are left out if the panel has known columns.
+    """
+    require_finite(panel, series, cutoff, means)
+    first, last = np.array(spans, np.int32).T
+    horizon, num = int(last.max()), len(series)
+    times = panel.times_at(series, cutoff, horizon + 1) if num else np.zeros((0, horizon + 1), np.int64)
+    steps = np.arange(1, horizon + 1)
+    lacking = (~_has_known(panel, series, cutoff, horizon)) @ ((steps[:, None] >= first) & (steps[:, None] <= last))
+    columns = {
+        panel.schema.id: pl.Series(panel.ids.take(pa.array(np.repeat(series, len(spans))))),
+        "cutoff": panel.axis.dates(np.repeat(times[:, 0], len(spans))),
+        START: panel.axis.dates(times[:, first].reshape(-1)),
+        panel.schema.time: panel.axis.dates(times[:, last].reshape(-1)),
+        FIRST: np.tile(first, num),
+        LAST: np.tile(last, num),
+        SPAN: pl.Series(np.tile(np.where(first == 1, last, 0), num), dtype=pl.Int32).replace(0, None),
+    }
+    totals = means * (last - first + 1)[:, None]
+    columns |= {quantile_column(level): totals[..., i].reshape(-1) for i, level in enumerate(levels)}
+    return pl.DataFrame(columns).filter(pl.Series(~lacking.reshape(-1)))
 
 
 def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:

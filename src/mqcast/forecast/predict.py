@@ -30,7 +30,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.windows import Windows
 from mqcast.durable import cannot_write, claimed, put_in_place, write_file
 from mqcast.errors import ArtifactError
-from mqcast.forecast.frames import plan_cutoffs, rows_frame
+from mqcast.forecast.frames import Spans, plan_cutoffs, rows_frame, spans_frame
 from mqcast.forecast.limits import KEY, Limited, within_limits
 from mqcast.launch import num_cores
 from mqcast.nn.members import AnyNetwork
@@ -109,10 +109,11 @@ def forecast_frame(
     *,
     first: Any = None,
     last: Any = None,
+    spans: Spans = (),
     device: str = "auto",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
-    """The forecasts of the cutoffs from `first` to `last` in memory, by one process."""
+    """The forecasts of the cutoffs from `first` to `last` in memory, by one process; with spans, those of totals."""
     network = run.kept_network
     plan = cutoff_plan(run, panel, first, last)
     assemble, shards = run.assembler(panel).on_windows(plan.config), series_shards(panel, plan)
@@ -122,7 +123,7 @@ def forecast_frame(
         moved(network, ranks.device)
         at_once = on_cores(ranks.device, plan, num_threads)
         for i, series in enumerate(shards):
-            frame, limited_here = shard_frame(run, network, assemble, plan, series, at_once)
+            frame, limited_here = shard_frame(run, network, assemble, plan, series, at_once, spans)
             frames.append(frame)
             limited.add(limited_here)
             if on_progress is not None:
@@ -194,21 +195,30 @@ def shard_frame(
     plan: CutoffPlan,
     series: range,
     at_once: Callable[..., Iterable[Any]] = map,
+    spans: Spans = (),
 ) -> tuple[pl.DataFrame, Limited]:
-    """The forecasts of some series, sorted by series, cutoff and horizon, and which of them were limited."""
+    """The forecasts of some series, sorted by series, cutoff and horizon or span, and which of them were limited."""
+    wanted = [network.horizon + network.config.spans.index(span) for span in spans] or slice(network.horizon)
+    num_rows = len(spans) or network.horizon
 
     @torch.inference_mode()
     def forecast_batch(windows: Windows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         batch = assemble(windows, assemble.begun_steps(windows)).to(network.levels.device)
-        return _rows(windows, batch.unscaled(network.quantiles(batch, windows.num_fcts).values))
+        quantiles = network.quantiles(batch, windows.num_fcts, spans=bool(spans)).values
+        return _rows(windows, batch.unscaled(quantiles[:, wanted]))
 
     part = plan.of_series(series)
-    parts_of_rows = [_no_rows(network), *(at_once(forecast_batch, part.batches()) if part else ())]
+    nothing = np.zeros(0, int), np.zeros(0, int), np.zeros((0, num_rows, len(network.config.quantiles)))
+    parts_of_rows = [nothing, *(at_once(forecast_batch, part.batches()) if part else ())]
     of_series, cutoff, values = (np.concatenate(parts) for parts in zip(*parts_of_rows, strict=True))
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
-    values = values[order] if run.calibrator is None else run.calibrator.moved_grid(values[order])
+    values = values[order]
+    if run.calibrator is not None and not spans:
+        values = run.calibrator.moved_grid(values)
     values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound)
+    if spans:
+        return spans_frame(assemble.panel, *rows, values, network.config.quantiles, spans), limited
     values = zero_when_closed(assemble.target.target.closed, *rows, values)
     return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
 
@@ -227,10 +237,6 @@ def _rows(windows: Windows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     wanted = (steps >= windows.first_fct[:, None]) & (steps <= windows.last_fct[:, None])
     of_series = np.broadcast_to(windows.series[:, None], steps.shape)
     return of_series[wanted], steps[wanted], values.transpose(0, 2, 1, 3)[wanted]
-
-
-def _no_rows(network: AnyNetwork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return np.zeros(0, int), np.zeros(0, int), np.zeros((0, network.horizon, len(network.config.quantiles)))
 
 
 def _key(run: Run, panel: Panel, plan: CutoffPlan) -> str:

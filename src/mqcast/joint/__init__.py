@@ -4,6 +4,6 @@
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.learning import fit_dependence
 from mqcast.joint.paths import Paths, paths_of
-from mqcast.joint.spans import evaluate_spans, span_quantiles
+from mqcast.joint.spans import span_quantiles
 
-__all__ = ["Dependence", "Paths", "evaluate_spans", "fit_dependence", "paths_of", "span_quantiles"]
+__all__ = ["Dependence", "Paths", "fit_dependence", "paths_of", "span_quantiles"]

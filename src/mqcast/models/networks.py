@@ -55,6 +55,18 @@ class FittedNetwork:
 
         return forecast_frame(self.run, panel, first=first, last=last, device=self.device)
 
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        return self.config.model.spans
+
+    def forecast_spans(
+        self, panel: Panel, spans: tuple[tuple[int, int], ...], first: Any = None, last: Any = None
+    ) -> pl.DataFrame:
+        with process.importing():
+            from mqcast.forecast.predict import forecast_frame
+
+        return forecast_frame(self.run, panel, first=first, last=last, spans=spans, device=self.device)
+
     def write(self, panel: Panel, path: Path, first: Any, last: Any, on_progress: Progress | None) -> Path:
         from mqcast.forecast.predict import forecast
 

@@ -136,6 +136,20 @@ class HasDependence(FittedModel, Protocol):
 
 
 @runtime_checkable
+class HasSpans(FittedModel, Protocol):
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """First and last steps of the totals that it forecasts itself."""
+        ...
+
+    def forecast_spans(
+        self, panel: Panel, spans: tuple[tuple[int, int], ...], first: Any = None, last: Any = None
+    ) -> pl.DataFrame:
+        """id, cutoff, start, time, first, last, span, q0.5 … from every cutoff between two dates."""
+        ...
+
+
+@runtime_checkable
 class HasContext(FittedModel, Protocol):
     @property
     def context(self) -> int | None:

@@ -15,7 +15,7 @@ from mqcast.models.ensemble import MeanOf
 from mqcast.models.given import GivenForecasts
 from mqcast.models.networks import NetworkModel
 from mqcast.models.outside import OutsideModel
-from mqcast.models.protocol import Model
+from mqcast.models.protocol import ChecksOptions, Model, TrainOptions
 from mqcast.models.seasonal_naive import SeasonalNaive
 from mqcast.settings import FAMILY, nearest
 
@@ -75,6 +75,18 @@ def get(name: Any) -> Model:
     if name in _OWN:
         return _OWN[name]()
     raise _unknown(name)
+
+
+def check(name: str, model: Model, options: TrainOptions) -> None:
+    """Raise if the model cannot be fitted with these options."""
+    given = {setting: value for layer in options.layers for setting, value in layer.items()}
+    if given.get("model.spans") and not isinstance(model, NetworkModel):
+        raise ConfigError(
+            f"{name} has no totals of its own, those of model.spans; leave these out, and totals come from paths, or "
+            f"fit one of {', '.join(FAMILY)}"
+        )
+    if isinstance(model, ChecksOptions):
+        model.check(options)
 
 
 def register(name: str) -> Callable[[Any], Any]:

@@ -1,5 +1,6 @@
 """The decoder: the global branch m_G, which gives the contexts, and the local branch m_L, which gives the quantiles."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,19 +10,11 @@ from torch.nn import functional as F
 
 from mqcast.nn.attention import Block, DecoderInputs, HorizonAttention, Maps
 from mqcast.nn.draws import Linear
-from mqcast.nn.grid import Grid
-from mqcast.nn.layers import (
-    RELU,
-    Dropout,
-    FutureLinear,
-    HorizonLinear,
-    Parts,
-    PerHorizonLinear,
-    SplitLinear,
-    zeros,
-)
+from mqcast.nn.grid import Grid, slid
+from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
 from mqcast.settings import ModelConfig
 
+UNCHANGED = math.log(math.e - 1)  # softplus is 1 there
 Contexts = tuple[Float[Tensor, "batch p q context"], Float[Tensor, "batch made agnostic"]]
 
 
@@ -148,3 +141,49 @@ class LocalMLP(nn.Module):
         if not self.monotone:
             return raw
         return torch.cat((raw[..., :1], F.softplus(raw[..., 1:])), dim=-1).cumsum(dim=-1)
+
+
+class SpanMLP(nn.Module):
+    """m_L for totals: quantiles of the mean over each span a … b, from the means of what m_L knows at its horizons.
+
+    It starts from the means of the horizons' quantiles, which are those of a mean whose steps rise and fall together,
+    and says by how much the middle one is off and how much narrower the others are: they cannot cross. The horizons'
+    quantiles are read, and not changed. Each span has a bias and weights for h¹_t. Not in the paper.
+    Plain form: `reference.decoder.span_mlp`.
+    """
+
+    def __init__(
+        self, config: ModelConfig, agnostic: int, position: Sequence[int], own: Sequence[int], hidden: Sequence[int]
+    ):
+        super().__init__()
+        a, num_spans = config.head_dim, len(config.spans)
+        self.spans, self.middle = config.spans, middle_of(config.quantiles)
+        self.hidden = SplitLinear((agnostic, *position, *own), a, bias=False, gain=RELU)
+        self.code, self.read = zeros(num_spans, 1, a), zeros(num_spans, a, hidden[0])
+        self.out, self.out_shift = zeros(len(config.quantiles), a), zeros(len(config.quantiles))
+
+    def forward(
+        self,
+        agnostic: Float[Tensor, "batch made agnostic"],
+        own: Parts,
+        inputs: DecoderInputs,
+        grid: Grid,
+        forecasts: Float[Tensor, "batch horizon fct quantile"],
+    ) -> Float[Tensor, "batch span fct quantile"]:
+        n = grid.num_fcts
+        ahead = tuple(self.means(slid(part, n)) for part in inputs.raw_position_ahead(n))
+        cells = (agnostic[:, None, -n:], *ahead, *(self.means(grid.forecasts(part)) for part in own))
+        read = torch.einsum("btd,sad->bsta", inputs.hidden_now(n)[0], self.read)
+        change = F.linear(F.relu(self.hidden(cells) + self.code + read), self.out, self.out_shift)
+        base = self.means(forecasts.detach().sort(dim=-1).values)
+        rise = F.pad((base.diff(dim=-1) * F.softplus(change[..., 1:] + UNCHANGED)).cumsum(dim=-1), (1, 0))
+        m = self.middle
+        return base[..., m : m + 1] + change[..., :1] + rise - rise[..., m : m + 1]
+
+    def means(self, cells: Float[Tensor, "batch horizon fct channel"]) -> Float[Tensor, "batch span fct channel"]:
+        return torch.stack([cells[:, first - 1 : last].mean(dim=1) for first, last in self.spans], dim=1)
+
+
+def middle_of(levels: Sequence[float]) -> int:
+    """The place of the level closest to the median."""
+    return min(range(len(levels)), key=lambda i: abs(levels[i] - 0.5))

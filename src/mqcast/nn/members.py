@@ -38,14 +38,16 @@ class Members(nn.Module):
         """Why these networks are decoded by PyTorch although they have a compiled form; None otherwise."""
         return self.members[0].why_not_compiled()
 
-    def forward(self, batch: Batch, num_fcts: int | None = None) -> Float[Tensor, "batch horizon fct quantile"]:
+    def forward(
+        self, batch: Batch, num_fcts: int | None = None, *, spans: bool = False
+    ) -> Float[Tensor, "batch row fct quantile"]:
         """The means of the members' scaled quantiles, each member's sorted before."""
-        return _mean([network(batch, num_fcts).sort(dim=-1).values for network in self.members])
+        return _mean([network(batch, num_fcts, spans=spans).sort(dim=-1).values for network in self.members])
 
     @torch.no_grad()
-    def quantiles(self, batch: Batch, num_fcts: int | None = None) -> Quantiles:
+    def quantiles(self, batch: Batch, num_fcts: int | None = None, spans: bool = False) -> Quantiles:
         """Quantiles as they are published, and where those of any member crossed."""
-        each = [network.quantiles(batch, num_fcts) for network in self.members]
+        each = [network.quantiles(batch, num_fcts, spans) for network in self.members]
         crossed = torch.stack([one.crossed for one in each]).any(dim=0)
         return Quantiles(_mean([one.values for one in each]), crossed)
 

@@ -21,7 +21,7 @@ from mqcast.data.batch import Batch
 from mqcast.data.inputs import Inputs
 from mqcast.errors import ConfigError
 from mqcast.nn.attention import Block, DecoderInputs, Maps
-from mqcast.nn.decoder import LocalMLP
+from mqcast.nn.decoder import LocalMLP, SpanMLP
 from mqcast.nn.draws import drawing_from
 from mqcast.nn.encoder import Encoder
 from mqcast.nn.explanation import Explanation
@@ -58,6 +58,8 @@ class Network(nn.Module):
         self.local = LocalMLP(config, agnostic, self.position.raw_dims, own, horizon, h, inputs.precedents)
         if self.feedback_block is not None and not config.research.plain_start:
             self.local.ignore_at_first(self.feedback_block.dim)
+        raw = self.position.raw_dims
+        self.span = SpanMLP(config, agnostic, raw, own, h) if config.spans else None
         self.register_buffer("levels", torch.tensor(config.quantiles), persistent=False)
 
     @classmethod
@@ -89,9 +91,11 @@ class Network(nn.Module):
         return [parameter for name, parameter in named if "query" in name or "key" in name]
 
     def forward(
-        self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None
-    ) -> Float[Tensor, "batch horizon fct quantile"]:
+        self, batch: Batch, num_fcts: int | None = None, maps: Maps | None = None, spans: bool = False
+    ) -> Float[Tensor, "batch row fct quantile"]:
         """Scaled quantiles, unsorted, at the last `num_fcts` creation times (default: all). The paper's tab:mqt.
+
+        Rows are the horizons and, with `spans`, after them the means over the spans of the settings.
 
         Only what these need is decoded: the contexts of the H − 1 creation times before them, or of L for MQT-All.
         Cells are pairs (t, h), laid out as (H, n) or by target: see grid.py. Plain form: `reference.forecast`.
@@ -106,7 +110,10 @@ class Network(nn.Module):
         if self.feedback is not None and self.feedback_block is not None:
             attended = self.feedback(c, x, grid, maps, self.feedback_block.map)
             own = (*own, self.feedback_block(attended, x, own, grid))  # c_{t,h}, c̃_{t,h}: (B, *cells, D)
-        return grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, x, grid))  # ŷ_{t+h}: (B, H, n, Q)
+        quantiles = grid.forecasts(self.local(c_agnostic[:, -grid.num_made :], own, x, grid))  # ŷ_{t+h}: (B, H, n, Q)
+        if self.span is None or not spans:
+            return quantiles
+        return torch.cat((quantiles, self.span(c_agnostic, own, x, grid, quantiles)), dim=1)
 
     def _encode(self, batch: Batch) -> DecoderInputs:
         raw = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
@@ -117,9 +124,10 @@ class Network(nn.Module):
 
     def loss(self, batch: Batch, num_fcts: int) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """`quantile_loss` of the forecasts and the number of its terms; the kernels compute its gradients as well."""
-        scores = batch.targets(num_fcts), batch.is_scored(num_fcts), self.levels
+        spans = self.config.spans
+        scores = batch.targets(num_fcts, spans), batch.is_scored(num_fcts, spans), self.levels
         if self.local.monotone or not self._is_compiled(batch):
-            return quantile_loss(self(batch, num_fcts).float(), *scores)
+            return quantile_loss(self(batch, num_fcts, spans=True).float(), *scores)
         grid, _ = self._grids(self._num_decoded(batch, num_fcts), batch)
         return decoder_call(*self._decoder(), self._encode(batch), grid).loss(*scores), num_terms(*scores[1:])
 
@@ -127,11 +135,13 @@ class Network(nn.Module):
         return self.contexts, self.feedback, self.feedback_block, self.local
 
     def _is_compiled(self, batch: Batch) -> bool:
-        return kernel_supports(*self._decoder()) and use_kernels(self.local.out.weight, batch.loc)
+        return self.span is None and kernel_supports(*self._decoder()) and use_kernels(self.local.out.weight, batch.loc)
 
     def why_not_compiled(self) -> str | None:
         """Why this network is decoded by PyTorch although it has a compiled form; None otherwise."""
         has_compiled_form = self.levels.is_cpu and kernel_supports(*self._decoder())
+        if has_compiled_form and self.span is not None:
+            return "model.spans has no compiled form"
         return status() if has_compiled_form and status() != COMPILED else None
 
     def _grids(self, num_fcts: int, batch: Batch) -> tuple[Grid, Grid]:
@@ -161,10 +171,10 @@ class Network(nn.Module):
         return n
 
     @torch.no_grad()
-    def quantiles(self, batch: Batch, num_fcts: int | None = None) -> "Quantiles":
+    def quantiles(self, batch: Batch, num_fcts: int | None = None, spans: bool = False) -> "Quantiles":
         """Quantiles as they are published: sorted, so they never cross."""
         with evaluating(self):
-            raw = self(batch, num_fcts)
+            raw = self(batch, num_fcts, spans=spans)
         return Quantiles(raw.sort(dim=-1).values, (raw.diff(dim=-1) < 0).any(dim=-1))
 
     @torch.no_grad()
@@ -197,10 +207,10 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 class Quantiles:
     """Scaled quantiles in rising order, and where the network's own crossed."""
 
-    values: Float[Tensor, "batch horizon fct quantile"]
-    crossed: Bool[Tensor, "batch horizon fct"]
+    values: Float[Tensor, "batch row fct quantile"]
+    crossed: Bool[Tensor, "batch row fct"]
 
-    def crossing_rate(self, where: Bool[Tensor, "batch horizon fct"] | None = None) -> float:
+    def crossing_rate(self, where: Bool[Tensor, "batch row fct"] | None = None) -> float:
         """The share of forecasts that crossed before they were sorted."""
         crossed = self.crossed if where is None else self.crossed[where]
         return crossed.cpu().double().mean().item() if crossed.numel() else 0.0

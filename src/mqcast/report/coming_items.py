@@ -5,8 +5,8 @@ one list.
 
 index    by item: id, total, before, width, change, place in each group; reasons: name and items
 chunks   of PER_CHUNK items: [cutoff, [first place, what was sold …], [first place, quantiles of each level],
-         [[flag, places] …], [[number, place, value, place, value …] …], [first place, previous medians …] or 0];
-         a number is told where it changes
+         [[flag, places] …], [[number, place, value, place, value …] …], [first place, previous medians …] or 0,
+         [quantiles of each span's total …]]; a number is told where it changes
 """
 
 from collections.abc import Sequence
@@ -42,36 +42,44 @@ def index_of(coming: Coming) -> str:
     )
 
 
-def chunks_of(coming: Coming, most_bytes: int) -> tuple[list[str], int]:
-    """The chunks, and how many steps of history they hold: all, unless that would be more bytes."""
+def chunks_of(coming: Coming, most_bytes: int, totals: np.ndarray | None = None) -> tuple[list[str], int]:
+    """The chunks, and how many steps of history they hold: all, unless that would be more bytes.
+
+    totals: (items, spans, levels)
+    """
+
+    def chunk(start: int, most_history: int) -> str:
+        return _chunk(coming, start, most_history, totals)
+
     steps = int((coming.times <= coming.times[coming.cutoff.max()]).sum())
     every = max(1, -(-len(coming.ids) // PER_CHUNK) // SAMPLED)
     starts = range(0, len(coming.ids), PER_CHUNK)
     sample = starts[::every]
-    sampled = {start: _chunk(coming, start, steps) for start in sample}
+    sampled = {start: chunk(start, steps) for start in sample}
     full = sum(map(len, sampled.values()))
     share = len(starts) / len(sample)
     if full * share < 0.97 * most_bytes:
-        chunks = [sampled.get(start) or _chunk(coming, start, steps) for start in starts]
+        chunks = [sampled.get(start) or chunk(start, steps) for start in starts]
         if sum(map(len, chunks)) <= most_bytes:
             return chunks, steps
-    bare = sum(len(_chunk(coming, start, 0)) for start in sample)
+    bare = sum(len(chunk(start, 0)) for start in sample)
     room = (0.97 * most_bytes / share - bare) / max(full - bare, 1)
     while True:
         kept = max(FEWEST_STEPS, min(steps, int(room * steps)))
-        chunks = [_chunk(coming, start, kept) for start in starts]
+        chunks = [chunk(start, kept) for start in starts]
         if sum(map(len, chunks)) <= most_bytes or kept == FEWEST_STEPS:
             return chunks, kept
         room = 0.9 * min(room, 1)
 
 
-def _chunk(coming: Coming, start: int, most_history: int) -> str:
+def _chunk(coming: Coming, start: int, most_history: int, totals: np.ndarray | None) -> str:
     """The items from one on, with so many steps of history at most."""
     rows = range(start, min(start + PER_CHUNK, len(coming.ids)))
     part = slice(rows.start, rows.stop)
     sold = rounded(coming.sold[part])
     quantiles = rounded(coming.quantiles[:, part].swapaxes(0, 1))
     before = None if coming.previous is None else rounded(coming.previous.values[part])
+    of_spans = None if totals is None else rounded(totals[part])
     items = []
     for i, row in enumerate(rows):
         cutoff = int(coming.cutoff[row])
@@ -85,6 +93,7 @@ def _chunk(coming: Coming, start: int, most_history: int) -> str:
                 [[j, _places(flag[row], first)] for j, flag in enumerate(coming.flags.values()) if flag[row].any()],
                 [[j, *changes(values[row], first)] for j, values in enumerate(coming.numbers.values())],
                 0 if before is None else _dense(before[i], first, last),
+                [] if of_spans is None else of_spans[i],
             ]
         )
     return packed(items)

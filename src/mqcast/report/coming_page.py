@@ -30,6 +30,7 @@ from mqcast.report.coming import (
     coming_of,
 )
 from mqcast.report.coming_items import chunks_of, index_of
+from mqcast.report.coming_spans import Ahead, SpanTotals, spans_section
 from mqcast.report.page import Cell, Page, PageFigure, PageTable, Section, digits, facts_row, render
 from mqcast.report.style import ACTUAL, PALETTE, add_special, styled
 from mqcast.report.write import provenance
@@ -63,34 +64,38 @@ def write_coming(
     basis: Basis,
     *,
     previous: Any = None,
+    ahead: Ahead | None = None,
     title: str | None = None,
     seed: int = 0,
 ) -> Coming:
     """One page on a forecast of the coming steps, that works offline; and what it was made from.
 
-    previous: an earlier forecast, a frame or a file, to compare with.
+    previous: an earlier forecast, a frame or a file, to compare with. ahead: totals over spans of these steps.
     """
     path = path_of("path", path)
     with claimed(path, "writing the page", make_parents=True) as draft:
         coming = coming_of(forecasts, panel, basis.model, previous)
-        write_draft(draft, path, _text_of(coming, basis, title or f"The coming {coming.steps()}", seed))
+        write_draft(draft, path, _text_of(coming, basis, title or f"The coming {coming.steps()}", seed, ahead))
     warn_of(coming.implausible.verdicts)
     return coming
 
 
-def _text_of(coming: Coming, basis: Basis, title: str, seed: int) -> str:
-    index = index_of(coming)
+def _text_of(coming: Coming, basis: Basis, title: str, seed: int, ahead: Ahead | None) -> str:
+    index, totals = index_of(coming), None if ahead is None else SpanTotals.of(coming, ahead)
     warnings = [*basis.warnings, *_notices(coming)]
 
     def text(chunks: Sequence[str], steps: int) -> str:
-        sections = [_first(coming), _totals(coming), _items(coming, steps), _basis(coming, basis, seed)]
-        return render(Page(title, _lead(coming), sections, _head(coming), (), warnings, "coming", [index, *chunks]))
+        of_spans = [] if totals is None else [spans_section(coming, totals)]
+        sections = [_first(coming), _totals(coming), *of_spans, _items(coming, steps), _basis(coming, basis, seed)]
+        head = _head(coming, [] if totals is None else totals.names(coming))
+        return render(Page(title, _lead(coming), sections, head, (), warnings, "coming", [index, *chunks]))
 
     room = MOST_BYTES - len(text((), 0).encode())
-    return text(*chunks_of(coming, room - 64 * (len(coming.ids) // 100 + 1)))  # and the tags around chunks
+    room -= 64 * (len(coming.ids) // 100 + 1)  # the tags around chunks
+    return text(*chunks_of(coming, room, None if totals is None else totals.values))
 
 
-def _head(coming: Coming) -> str:
+def _head(coming: Coming, spans: Sequence[str]) -> str:
     """What the script needs before any chunk."""
     schema = coming.table.names
     facts = {
@@ -101,6 +106,7 @@ def _head(coming: Coming) -> str:
         "flags": list(coming.flags),
         "numbers": list(coming.numbers),
         "steps": coming.steps(),
+        "spans": spans,
         "previous": None if coming.previous is None else coming.previous.cutoff,
     }
     return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)

@@ -21,6 +21,7 @@ from mqcast.report.figures import Line, learning_curve
 from mqcast.report.headline import known, name_of
 from mqcast.report.implausible import has_section, implausible_section
 from mqcast.report.page import Cell, PageFigure, PageTable, Section, facts_row
+from mqcast.report.past_spans import spans_section
 from mqcast.report.sources import Sources, headline_levels
 from mqcast.report.summary import AS_ORACLE, Excess, Findings, Listed, Score
 
@@ -32,6 +33,8 @@ def sections_of(sources: Sources, findings: Findings, explorer: Explorer, facts:
     """The sections that have content."""
     sections = [implausible_section(findings.implausible, explorer)] if has_section(findings.implausible) else []
     sections += [_answer(findings), _slices(findings), _progress(findings), _calibration(findings)]
+    if sources.totals:
+        sections.append(spans_section(sources.totals, sources))
     if findings.process is not None:
         sections.append(_volatility(findings, findings.process))
     sections += [_items_to_review(findings, explorer), _explorer(explorer)]

@@ -136,6 +136,7 @@ class Sources:
 
     baseline    the model that the others are measured against
     oracle      a model that no forecaster can beat: shown, but never called the best
+    totals      by forecaster: a frame of totals over spans of steps
     left_out    rows that not all models have
     """
 
@@ -146,6 +147,7 @@ class Sources:
     calendar: Calendar | None = None
     trained: Mapping[str, Trained] = field(default_factory=dict)
     own_slices: tuple[Slice, ...] = ()
+    totals: Mapping[str, Any] = field(default_factory=dict)
     left_out: int = 0
 
     @classmethod
@@ -160,6 +162,7 @@ class Sources:
         oracle: str | None = None,
         trained: Mapping[str, Trained] | None = None,
         slices: Slices | None = None,
+        totals: Mapping[str, Any] | None = None,
     ) -> "Sources":
         """Frames of any library. Left out, the actuals are the panel's, and the baseline is the last model."""
         if not forecasts:
@@ -179,7 +182,8 @@ class Sources:
         )
         chosen = baseline or [model for model in rows if model != oracle or len(rows) == 1][-1]
         extra = tuple(flattened(slices))
-        return cls(rows, actuals_table(actuals, names), chosen, oracle, calendar, trained or {}, extra, left_out)
+        known = actuals_table(actuals, names)
+        return cls(rows, known, chosen, oracle, calendar, trained or {}, extra, totals or {}, left_out)
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ def write_report(
     oracle: str | None = None,
     trained: Mapping[str, Trained] | None = None,
     slices: Slices | None = None,
+    totals: Mapping[str, Any] | None = None,
     items: Sequence[Any] = (),
     notes: tuple[str, ...] = (),
     seed: int = 0,
@@ -48,11 +49,14 @@ def write_report(
     oracle      the one that no forecaster can beat, if there is one
     trained     details of trained networks, by the forecaster's name
     slices      beside those that come from the panel
+    totals      forecasts of totals over spans of steps, {name: frame}
     items       ids to look at, beside those of the ranked lists and some at random
     seed        of the items that are drawn at random
     """
     names = {"baseline": baseline, "oracle": oracle}
-    sources = Sources.of(forecasts, actuals, schema=schema, panel=panel, trained=trained, slices=slices, **names)
+    sources = Sources.of(
+        forecasts, actuals, schema=schema, panel=panel, trained=trained, slices=slices, totals=totals, **names
+    )
     write_sources(path, sources, title, notes, seed, items)
     return Path(path)
 

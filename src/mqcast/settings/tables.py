@@ -11,10 +11,11 @@ from mqcast.settings.base import Settings, nearest
 from mqcast.settings.family import FAMILY, Variant
 
 MOST_PERIODS, MOST_WINDOWS, WIDEST, MOST_LAYERS = 100_000, 2**20, 2**14, 64  # more than any network needs
-LARGEST_SEED, MOST_MEMBERS = 2**63 - 1, 32
+LARGEST_SEED, MOST_MEMBERS, MOST_SPANS = 2**63 - 1, 32, 64
 ZeroRule = tuple[str, float | str]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Dilation = Annotated[int, Field(ge=1, le=MOST_PERIODS)]
+Span = tuple[Dilation, Dilation]
 
 
 class ScalingConfig(Settings):
@@ -99,6 +100,15 @@ def _levels(levels: tuple[float, ...]) -> tuple[float, ...]:
     return levels
 
 
+def _spans(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    for first, last in spans:
+        if first > last:
+            raise ValueError(f"span ({first}, {last}) ends before it begins; give ({last}, {first})")
+        if spans.count((first, last)) > 1:
+            raise ValueError(f"span ({first}, {last}) is given twice; give it once")
+    return spans
+
+
 def _known_network(name: str) -> str:
     if name not in FAMILY:
         raise ValueError(f"there is no such network{nearest(name, list(FAMILY))}; there are {', '.join(FAMILY)}")
@@ -169,6 +179,11 @@ class ModelConfig(Settings):
         description="monotone: quantiles cannot cross; free: crossing quantiles are sorted when published",
     )
 
+    spans: Annotated[tuple[Span, ...], AfterValidator(_spans)] = Field(
+        default=(),
+        max_length=MOST_SPANS,
+        description="first and last steps of totals that the network forecasts itself, such as [[1, 4]]",
+    )
     members: int = Field(
         default=1,
         ge=1,
@@ -284,6 +299,18 @@ class RunConfig(Settings):
     scaling: ScalingConfig = ScalingConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _spans_that_can_be(self) -> Self:
+        for first, last in self.model.spans:
+            if last > self.window.horizon:
+                told = f"span ({first}, {last}) of model.spans goes beyond the horizon of {self.window.horizon}"
+                raise ValueError(f"{told}; end it at {self.window.horizon}")
+        if self.model.spans and self.scaling.zero_when:
+            raise ValueError(
+                "model.spans cannot go with scaling.zero_when; leave spans out, and totals come from paths"
+            )
+        return self
 
     @classmethod
     def paper(cls, window: WindowConfig | Mapping[str, Any], **tables: Mapping[str, Any]) -> "RunConfig":

@@ -31,10 +31,11 @@ def validate(
         for step in ranks.share(num_steps):
             for leaf in plan.batch(0, step).split(micro_batch):
                 batch = assemble(leaf).to(ranks.device)
-                n = batch.num_fcts
-                forecasts = torch.func.functional_call(network, dict(weights), (batch, n))
-                loss = quantile_loss(forecasts, batch.targets(n), batch.is_scored(n), levels)
-                in_units = _in_units(batch, forecasts, np.array(network.config.quantiles))
+                n, spans = batch.num_fcts, network.config.spans
+                forecasts = torch.func.functional_call(network, dict(weights), (batch, n), {"spans": True})
+                loss = quantile_loss(forecasts, batch.targets(n, spans), batch.is_scored(n, spans), levels)
+                of_horizons = forecasts[:, : network.horizon]
+                in_units = _in_units(batch, of_horizons, np.array(network.config.quantiles))
                 table[step] += torch.cat((torch.stack(loss).cpu().double(), in_units))
     loss, count, demand, *by_level = ranks.add(table).cpu().sum(dim=0).tolist()
     names = [percentile(level) for level in network.config.quantiles] if demand else []

@@ -19,7 +19,7 @@ from mqcast.nn import attention as fast_attention
 from mqcast.nn import decoder as fast_decoder
 from mqcast.nn.networks import Network
 from mqcast.nn.reference.attention import all_contexts_attention, block, feedback_attention, horizon_attention
-from mqcast.nn.reference.decoder import agnostic_context, dense_contexts, local_mlp
+from mqcast.nn.reference.decoder import agnostic_context, dense_contexts, local_mlp, span_mlp
 from mqcast.nn.reference.encoder import encode
 from mqcast.nn.reference.position import positions
 from mqcast.nn.reference.series import Series
@@ -38,6 +38,7 @@ class Forecasts:
     quantiles: Float[np.ndarray, "horizon time quantile"]
     history: Float[np.ndarray, "horizon time source"] | None = None
     feedback: Float[np.ndarray, "horizon time source"] | None = None
+    spans: Float[np.ndarray, "span time quantile"] | None = None
 
 
 def forecast(network: Network, batch: Batch, b: int, random: Random) -> Forecasts:
@@ -45,14 +46,17 @@ def forecast(network: Network, batch: Batch, b: int, random: Random) -> Forecast
     config, series = network.config, Series(batch, b)
     r, raw_r = positions(network, series)
     x = encode(network, series, r, raw_r, random)
+    history = feedback = None
     if isinstance(network.contexts, fast_decoder.DenseContexts):
         c, c_agnostic = dense_contexts(network.contexts, x)
-        return Forecasts(local_mlp(network.local, config, x, c_agnostic, c))
-    attended, history = horizon_attention(network.contexts.cell, config, x, random)
-    c = block(network.contexts.block, x, attended)
-    c_agnostic = agnostic_context(network.contexts, config, x)
-    if network.feedback is None or network.feedback_block is None:
-        return Forecasts(local_mlp(network.local, config, x, c_agnostic, c), history)
-    attended, feedback = FEEDBACK[type(network.feedback)](network.feedback, config, x, c, random)
-    c_tilde = block(network.feedback_block, x, attended, c)
-    return Forecasts(local_mlp(network.local, config, x, c_agnostic, c, c_tilde), history, feedback)
+    else:
+        attended, history = horizon_attention(network.contexts.cell, config, x, random)
+        c = block(network.contexts.block, x, attended)
+        c_agnostic = agnostic_context(network.contexts, config, x)
+    own = [c]
+    if network.feedback is not None and network.feedback_block is not None:
+        attended, feedback = FEEDBACK[type(network.feedback)](network.feedback, config, x, c, random)
+        own.append(block(network.feedback_block, x, attended, c))  # c̃
+    quantiles, span = local_mlp(network.local, config, x, c_agnostic, *own), network.span
+    spans = None if span is None else span_mlp(span, config, x, c_agnostic, quantiles, *own)
+    return Forecasts(quantiles, history, feedback, spans)

@@ -1,5 +1,7 @@
 """The decoder, right half of tab:mqt, and the learning objective."""
 
+from itertools import product
+
 import numpy as np
 from jaxtyping import Float
 
@@ -63,6 +65,32 @@ def local_mlp(
             for q in range(1, len(y)):
                 y[q] = y[q - 1] + softplus(y[q])
         quantiles[h, t] = y
+    return quantiles
+
+
+def span_mlp(
+    span: fast.SpanMLP,
+    config: ModelConfig,
+    x: Encoded,
+    agnostic: Float[np.ndarray, "time agnostic"],
+    forecasts: Float[np.ndarray, "horizon time quantile"],
+    *own: Float[np.ndarray, "horizon time context"],
+) -> Float[np.ndarray, "span time quantile"]:
+    """Quantiles of the mean over steps a … b: two layers of the means of what m_L is given, with a code of the span."""
+    W, W_out, b_out = array(span.hidden.weight), array(span.out), array(span.out_shift)
+    quantiles = np.full((len(config.spans), x.num_steps, len(config.quantiles)), np.nan)
+    middle = np.argmin(np.abs(np.array(config.quantiles) - 0.5))
+    for (s, (a, b)), t in product(enumerate(config.spans), range(x.num_steps)):
+        steps = range(a - 1, b)
+        positions = np.mean([x.raw_r[t + h + 1] for h in steps], axis=0)
+        contexts = [np.mean([part[h, t] for h in steps], axis=0) for part in own]
+        hidden = W @ join(agnostic[t], positions, *contexts) + array(span.code[s, 0]) + array(span.read[s]) @ x.h1[t]
+        change = W_out @ relu(hidden) + b_out
+        summed = np.mean([np.sort(forecasts[h, t]) for h in steps], axis=0)
+        y = [summed[0]]
+        for q in range(1, len(summed)):
+            y.append(y[-1] + (summed[q] - summed[q - 1]) * softplus(change[q] + np.log(np.e - 1)))
+        quantiles[s, t] = np.array(y) - y[middle] + summed[middle] + change[0]
     return quantiles
 
 

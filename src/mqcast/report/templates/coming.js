@@ -3,8 +3,8 @@
 
 const PER_CHUNK = 250, PER_VIEW = 15, RECENT = 4; // RECENT: horizons
 async function itemAt(place) {
-  const [cutoff, [from, ...sold], [first, ...fan], promotions, numbers, before] = (await chunk(1 + Math.floor(place / PER_CHUNK)))[place % PER_CHUNK];
-  return { cutoff, sold: sold.map((value, i) => [from + i, value]), first, fan, promotions, numbers, before: before ? before.slice(1).map((value, i) => [before[0] + i, value]) : [] };
+  const [cutoff, [from, ...sold], [first, ...fan], promotions, numbers, before, totals] = (await chunk(1 + Math.floor(place / PER_CHUNK)))[place % PER_CHUNK];
+  return { cutoff, sold: sold.map((value, i) => [from + i, value]), first, fan, promotions, numbers, totals, before: before ? before.slice(1).map((value, i) => [before[0] + i, value]) : [] };
 }
 
 const middle = data.levels.reduce((best, level, i) => (Math.abs(level - 0.5) < Math.abs(data.levels[best] - 0.5) ? i : best), 0);
@@ -120,7 +120,7 @@ function nothing() {
   byId("item-why").textContent = "";
   byId("fan-beyond").textContent = "";
   clear(byId("fan"));
-  for (const part of [byId("by-date").tHead.rows[0], byId("by-date").tBodies[0]]) part.replaceChildren();
+  for (const part of ["by-date", "by-span"]) for (const rows of [byId(part).tHead.rows[0], byId(part).tBodies[0]]) rows.replaceChildren();
 }
 
 async function show(place) {
@@ -133,6 +133,7 @@ async function show(place) {
   byId("item-why").textContent = [...groups, ...reasons].join(" · ");
   drawFan(one);
   table(one);
+  tableOfTotals(one);
 }
 
 // Values far beyond all that was sold would flatten everything else: the axis ends there, and a note tells of them.
@@ -191,6 +192,23 @@ function table(one) {
     for (const value of numbers) element("td", shownNumber(value), row).className = "number";
     const special = [...one.promotions.filter(([, places]) => places.includes(place)).map(([flag]) => data.flags[flag]), ...data.events.filter(([, places]) => places.includes(place)).map(([name]) => name)];
     element("bdi", special.join(", "), element("td", undefined, row));
+  });
+}
+
+function tableOfTotals(one) {
+  const head = byId("by-span").tHead.rows[0], body = byId("by-span").tBodies[0];
+  head.replaceChildren();
+  body.replaceChildren();
+  byId("totals-of-item").hidden = data.spans.length === 0;
+  ["total over", ...data.levels.map(levelName)].forEach((name, i) => {
+    const heading = element("th", name, head);
+    heading.scope = "col";
+    if (i) heading.className = "number";
+  });
+  data.spans.forEach((name, i) => {
+    const row = element("tr", undefined, body);
+    element("td", name, row);
+    for (const value of one.totals[i]) element("td", shownNumber(value), row).className = "number";
   });
 }
 
