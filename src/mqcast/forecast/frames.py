@@ -189,7 +189,7 @@ def spans_frame(
     steps = np.arange(1, horizon + 1)
     lacking = (~_has_known(panel, series, cutoff, horizon)) @ ((steps[:, None] >= first) & (steps[:, None] <= last))
     columns = {
-        panel.schema.id: pl.Series(panel.ids.take(pa.array(np.repeat(series, len(spans))))),
+        panel.schema.id: pl.Series(panel.names_of(np.repeat(series, len(spans)))),
         "cutoff": panel.axis.dates(np.repeat(times[:, 0], len(spans))),
         START: panel.axis.dates(times[:, first].reshape(-1)),
         panel.schema.time: panel.axis.dates(times[:, last].reshape(-1)),
