@@ -211,7 +211,7 @@ def on_parts(task: PaperTask, options: argparse.Namespace) -> None:
     steps, dates = step_numbers(rows, schema, task.parts["train"][1])
     numbered = rows.select("unique_id", "ds", step=steps)
     valid = numbered.join(parts["valid"], on=["unique_id", "ds"], how="semi").group_by("unique_id").agg(pl.max("step"))
-    blocks = test_blocks(task, parts["test"]).join(
+    blocks = blocks_of(task, parts["test"]).join(
         numbered, left_on=["unique_id", "cutoff"], right_on=["unique_id", "ds"]
     )
     cutoffs = blocks["step"].unique().sort().to_list()
@@ -227,7 +227,7 @@ def on_parts(task: PaperTask, options: argparse.Namespace) -> None:
     keep(folder, panels.in_units(scaled.lazy()).collect(), spec, facts | {"forecast_blocks": blocks.height})
 
 
-def test_blocks(task: PaperTask, rows: pl.DataFrame) -> pl.DataFrame:
+def blocks_of(task: PaperTask, rows: pl.DataFrame) -> pl.DataFrame:
     """unique_id and cutoff of every block: with `encoder_steps` rows up to it and a horizon after it."""
     place = pl.col("ds").rank("ordinal").over("unique_id")
     inside = (place >= task.encoder_steps) & (place <= pl.len().over("unique_id") - task.horizon)
