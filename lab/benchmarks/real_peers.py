@@ -24,7 +24,7 @@ import polars as pl
 
 from lab.battery.tasks import TASKS, task_of
 from lab.benchmarks import harness, pack
-from lab.experiments.experiment import open_experiment
+from lab.experiments.experiment import experiment_names, open_experiment
 from lab.experiments.fev_scores import Grid
 from lab.experiments.paper_task import PaperTask
 from lab.experiments.part_panels import VALID
@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with harness.lock(shared=True):
-        if options.what in TASKS:
+        if options.what in TASKS and options.what not in experiment_names():
             on_windows(options.what, options)
         elif isinstance(experiment := open_experiment(options.what), PaperTask):
             on_parts(experiment, options)
