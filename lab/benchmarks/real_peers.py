@@ -166,7 +166,8 @@ def with_events(rows: pl.DataFrame, dataset, schema):
     """The rows and their schema, with what is known of each date as columns."""
     if dataset.events is None:
         return rows, schema
-    rows = rows.join(dataset.events, on=schema.time, how="left", maintain_order="left")
+    events = dataset.events.cast({schema.time: rows.schema[schema.time]})
+    rows = rows.join(events, on=schema.time, how="left", maintain_order="left")
     return rows, schema.replace(known=(*schema.known, *schema.events), events=())
 
 
@@ -203,7 +204,9 @@ def on_study(study: Study, options: argparse.Namespace) -> None:
 def on_parts(task: PaperTask, options: argparse.Namespace) -> None:
     """Every block of the test part is forecast; with a patience, the part before it is for validation."""
     panels, dataset = task.load(options.data, options.out), task.load_dataset(options.data)
-    parts = {name: pl.read_parquet(panels.folder / "rows" / f"{name}.parquet") for name in ("train", "valid", "test")}
+    stamps = pl.col("ds").cast(pl.Datetime("us"))
+    files = {name: panels.folder / "rows" / f"{name}.parquet" for name in ("train", "valid", "test")}
+    parts = {name: pl.read_parquet(file).with_columns(stamps) for name, file in files.items()}
     parts["valid"] = parts["valid"].with_columns(pl.col("unique_id").str.strip_prefix(VALID))
     rows = pl.concat(parts.values()).drop("actual").unique(["unique_id", "ds"]).sort("unique_id", "ds")
     rows = rows.filter(pl.col("unique_id").is_in(parts["train"]["unique_id"].unique().implode()))
@@ -215,7 +218,7 @@ def on_parts(task: PaperTask, options: argparse.Namespace) -> None:
         numbered, left_on=["unique_id", "cutoff"], right_on=["unique_id", "ds"]
     )
     cutoffs = blocks["step"].unique().sort().to_list()
-    train_until = int(numbered.filter(pl.col("ds").cast(pl.Datetime("us")) <= task.parts["train"][1])["step"].max())
+    train_until = int(numbered.filter(pl.col("ds") <= task.parts["train"][1])["step"].max())
     spec = {"horizon": task.horizon, "season": task.encoder_steps, "levels": task.levels, "train_until": train_until}
     spec |= {"history": task.encoder_steps, "cutoffs": cutoffs, "every": 1, "valid_until": int(valid["step"].min())}
     spec |= of_options(options) | {"network": task.peers.get(options.peer, {})}

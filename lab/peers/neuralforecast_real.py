@@ -108,6 +108,9 @@ def main() -> None:
     second = (more - less) / (TRIALS[1] - TRIALS[0])
     steps = max(1, int(60 * spec["minutes"] / second))
     peer, *trained = fitted(steps)
+    facts = {"wall_seconds": trained[0], "cpu_seconds": trained[1], "rate": peer.models[0].learning_rate}
+    facts |= {"steps": int(peer.models[0].trainer.global_step), "most_steps": steps}
+    facts |= {"validations": [[int(step), float(loss)] for step, loss in peer.models[0].valid_trajectories]}
     num_series, horizon = int(rows["unique_id"].max()) + 1, spec["horizon"]
     out = np.full((len(spec["cutoffs"]), num_series, horizon, len(spec["levels"])), np.nan, np.float32)
     for k, cutoff in enumerate(spec["cutoffs"]):
@@ -127,9 +130,6 @@ def main() -> None:
         out[k, alive.to_numpy()] = values.reshape(len(alive), horizon, -1)
     np.save(args.folder / "forecasts.npy", out)
     versions = {name: version(name) for name in ("neuralforecast", "torch")}
-    facts = {"wall_seconds": trained[0], "cpu_seconds": trained[1], "rate": peer.models[0].learning_rate}
-    facts |= {"steps": int(peer.models[0].trainer.global_step), "most_steps": steps}
-    facts |= {"validations": [[int(step), float(loss)] for step, loss in peer.models[0].valid_trajectories]}
     print(json.dumps(facts | {"versions": versions}))
 
 
