@@ -43,7 +43,7 @@ SCHEMA = Schema(
 def load(folder: str | Path) -> Dataset:
     """log(sales) by store, family and day from 2015-01-01 to 2016-05-31, missing on days without a sale.
 
-    A series begins with its first sale, and has a row for every day from then on, as in TFT's code (the file has none of
+    A series begins with its first sale and has a row for every day from then on, as in TFT's code (the file has none of
     Christmas). Whether a day will have a sale is not known ahead: there is no column `open`.
     """
     day = pl.col("ds").dt.date()
