@@ -22,7 +22,6 @@ from lab.datasets import Dataset
 from lab.experiments.records import Record
 from lab.experiments.systems import System
 from mqcast.errors import ConfigError
-from mqcast.levels import quantile_column
 from mqcast.models import DEFAULT
 from mqcast.settings import Settings
 from mqcast.settings.merge import Layer, Merged, Origin, merge, preset_layers
@@ -59,10 +58,6 @@ class Experiment(Settings):
         default={}, description="what the paper gives for this task, as settings by table; part of the preset `paper`"
     )
     published: dict[str, dict[str, float]] = Field(default={}, description="published scores, to show beside ours")
-
-    @property
-    def quantile_names(self) -> list[str]:
-        return [quantile_column(level) for level in self.levels]
 
     @property
     def split(self) -> dict[str, Any]:
