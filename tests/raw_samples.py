@@ -148,8 +148,8 @@ def write_favorita(
 
 
 def write_store_sales(folder: Path) -> None:
-    """Two families in two stores from 2014-12-20 to 2016-07-01, with a day without a sale now and then."""
-    days = [dt.datetime(2014, 12, 20) + n * DAY for n in range(560)]
+    """Two families in two stores from 2014-12-20 to 2016-07-01, without a sale now and then, without Christmas."""
+    days = [day for n in range(560) if (day := dt.datetime(2014, 12, 20) + n * DAY).strftime("%m-%d") != "12-25"]
     rows = [
         {
             "unique_id": f"{store}_{family}",

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 app = typer.Typer(
-    help="Run the paper's experiments, similar ones on other data, leaderboards, benchmarks and reliability campaigns.",
+    help="Run the paper's experiments, similar ones on other data, the battery, benchmarks and reliability campaigns.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

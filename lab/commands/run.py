@@ -27,30 +27,25 @@ from mqcast.settings.merge import tables_of
 if TYPE_CHECKING:
     from lab.experiments.experiment import Experiment, Outcome
 
-NETWORKS = "A network, also NETWORK-unforked or NETWORK-mean-of-3, or a registered model; repeat for more."
+MODELS = "A model of the registry, or a network under a preset, such as mqt@paper; repeat for more."
 MODULE = "A Python file or a dotted name, imported first: it registers models of your own; repeat for more."
-MINUTES = "Training time of each model, before the first window; default: as the settings say."
+MINUTES = "The longest training time of each model. Left out: as the recipe or the preset says."
 REVISIONS = "For retail, also judge how forecasts of March and April 2016 evolve."
-PRESET = "paper: the paper's network and training; recipe: settings that fit the data. Left out: the experiment's own."
-FORECASTS = "NAME=FILE: another system's forecasts, in a study; repeat for more."
+SEARCH = "Search settings by validation loss first: a small grid in a study, the paper's grid of 9 in its tasks."
+FORECASTS = "NAME=FILE: another system's forecasts; repeat for more."
 LABEL = "Another name for records and tables, for use when --forecasts has only some of the series."
 
 Out = Annotated[Path, typer.Option(help="Where runs and forecasts are written.")]
 Data = Annotated[Path | None, typer.Option(help="The folder with the data set's files.")]
-Models = Annotated[list[str] | None, typer.Option(help=NETWORKS)]
+Models = Annotated[list[str] | None, typer.Option(help=MODELS)]
 Modules = Annotated[list[str] | None, typer.Option(help=MODULE)]
 Seeds = Annotated[list[int] | None, typer.Option(help="A seed; repeat for more.")]
 Minutes = Annotated[float | None, typer.Option(help=MINUTES)]
-RefitMinutes = Annotated[float | None, typer.Option(help="Training time before each later window.")]
-Windows = Annotated[int | None, typer.Option(min=1, help="Use only the first N windows.")]
-Search = Annotated[bool, typer.Option(help="Search the paper's grid of 9, by validation loss.")]
+Search = Annotated[bool, typer.Option(help=SEARCH)]
 Revisions = Annotated[bool, typer.Option(help=REVISIONS)]
-Preset = Annotated[str | None, typer.Option(help=PRESET)]
 Forecasts = Annotated[list[str] | None, typer.Option(help=FORECASTS)]
 Label = Annotated[str | None, typer.Option(help=LABEL)]
-Processes = Annotated[
-    int, typer.Option(min=1, help="Processes that share each training step; --minutes counts for each of them.")
-]
+Processes = Annotated[int, typer.Option(min=1, help="Processes that share each training step.")]
 
 
 @app.command("list")
@@ -73,9 +68,6 @@ def run_command(
     module: Modules = None,
     seed: Seeds = None,
     minutes: Minutes = None,
-    refit_minutes: RefitMinutes = None,
-    windows: Windows = None,
-    preset: Preset = None,
     config: Config = None,
     set: Changes = None,
     search: Search = False,
@@ -92,8 +84,8 @@ def run_command(
     After an interruption, the same command continues where it stopped. Options of the data set are settings of the
     table `dataset`.
 
-    Examples: [bold]python -m lab run rossmann_1D --data data --out runs --model mqt --results lab/results[/bold],
-    [bold]python -m lab run private --out runs --set dataset.num_items=500 --set train.max_epochs=5[/bold]
+    Examples: [bold]python -m lab run volatility --data data --out runs --model mqt --model mqt@paper[/bold],
+    [bold]python -m lab run private --out runs --minutes 5 --set dataset.num_items=500[/bold]
     """
     from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
     from lab.experiments.systems import System, import_models
@@ -101,17 +93,17 @@ def run_command(
     for name in module or []:
         import_models(name)
     task, tables = open_experiment(experiment), tables_of(said_layers(config, set))
-    task = task.replace(options=task.options | tables.pop("dataset", {})).under(preset)
+    task = task.replace(options=task.options | tables.pop("dataset", {}))
     task = task.replace(name=task.name + "-search" * search)
     models, others = task.models_of(model), dict(_named(text) for text in forecasts or [])
     task.check_models(models, tables)
-    if any(System.parse(name).network for name in models):
+    if any(System.parse(name).is_network for name in models):
         in_processes(processes, device, processes)
     with progress(f"preparing {task.name}", quiet=as_json) as bar:
         prepared = task.load(data, out, bar)
     outcomes = []
     with listening(as_json) as listeners:
-        options = TrainOptions(tables, minutes, refit_minutes, windows, search, revisions, device, listeners)
+        options = TrainOptions(tables, minutes, search, revisions, device, listeners)
         for number in dict.fromkeys(seed or [0]):
             specs = [RunSpec(task, name, number, out, options) for name in models]
             for spec in specs:

@@ -1,20 +1,24 @@
-"""`python -m lab score`: anyone's forecasts of a leaderboard's windows."""
+"""`python -m lab score`: anyone's forecasts of a task of the battery."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 
-from lab.commands.options import Name, Results, app
-from lab.commands.run import show
+from lab.commands.options import Results, app, shown
 from mqcast.cli.app import AsJson
+from mqcast.cli.output import console
 from mqcast.errors import ConfigError
+
+PUBLISHED = "fev_published.csv"
 
 
 @app.command("score")
 def score_command(
-    experiment: Name,
+    task: Annotated[str, typer.Argument(help="A task of the battery, such as rossmann_1D.")],
     forecasts: Annotated[
         list[Path], typer.Argument(help="Folders of forecasts, or Parquet files; several are averaged.")
     ],
@@ -23,36 +27,46 @@ def score_command(
     results: Results = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score anyone's forecasts of a leaderboard's windows: columns unique_id, cutoff, ds, q0.1 … q0.9.
+    """Score anyone's forecasts of the judged windows of a task of the battery: unique_id, cutoff, ds, q0.1 … q0.9.
 
-    Example: [bold]python -m lab score rossmann_1D runs/rossmann_1D/mqt-0 runs/rossmann_1D/mqt-1 --data data[/bold]
+    Example: [bold]python -m lab score rossmann_1D runs/battery/judged/rossmann_1D/mqt-0 mine.parquet --data data[/bold]
     """
-    from lab.experiments.experiment import Outcome, open_experiment
-    from lab.experiments.fev_scores import Grid
-    from lab.experiments.leaderboard import Leaderboard, member_facts, windows_record
+    from lab.battery.tasks import task_of
+    from lab.experiments.fev_scores import METRICS, Grid
+    from lab.experiments.records import beside_published
     from mqcast.models.ensemble import mean_of_frames
 
-    task = open_experiment(experiment)
-    if not isinstance(task, Leaderboard):
-        raise ConfigError(f"{task.name} has no windows; judge its forecasts with `run {task.name} --forecasts`")
-    loaded, members = task.load(data), [member_facts(path) for path in forecasts]
+    windows = task_of(task).windows("judged", data)
+    board, grid = windows.task, Grid(windows)
     frames = [pl.concat([pl.read_parquet(file) for file in _files(path)], how="vertical_relaxed") for path in forecasts]
-    grid = Grid(loaded)
     for path, frame in zip(forecasts, frames, strict=True):
         grid.check(frame, str(path))
-    columns = [loaded.id, loaded.time, "cutoff", *task.quantile_names]
-    mean = mean_of_frames([frame.select(columns) for frame in frames], task.levels)
+    columns = [windows.id, windows.time, "cutoff", *board.quantile_names]
+    mean = mean_of_frames([frame.select(columns) for frame in frames], board.levels)
     parts = mean.sort("cutoff").partition_by("cutoff", maintain_order=True)
-    windows = [{"cutoff": str(part["cutoff"][0])} | grid.scores(part) for part in parts]
-    cost = {name: sum(member[name] for member in members) for name in ("wall_seconds", "cpu_seconds")}
-    record = windows_record(loaded, name, 0, windows, config={"mean_of": members}, **cost)
+    scores = [{"cutoff": str(part["cutoff"][0])} | grid.scores(part) for part in parts]
+    record = board.record(name, 0, scores, {"mean_of": [path.name for path in forecasts]})
     if results is not None:
         record.write(results)
-    show(task, [Outcome([record])], as_json)
+    if as_json:
+        typer.echo(json.dumps(asdict(record), default=str))
+        return
+    console.print(
+        shown(beside_published(_published(data, task), [record], METRICS), f"{task}: {board.horizon} steps ahead")
+    )
+
+
+def _published(folder: Path, task: str) -> dict[str, dict[str, float]]:
+    """What fev-bench publishes of a task, by model; nothing without its file."""
+    if not (path := folder / PUBLISHED).is_file():
+        return {}
+    rows = pl.read_csv(path).filter(task=task).sort("SQL").to_dicts()
+    return {row.pop("model"): {name: value for name, value in row.items() if isinstance(value, float)} for row in rows}
 
 
 def _files(path: Path) -> list[Path]:
-    files = sorted(path.glob("window-*/forecasts.parquet")) if path.is_dir() else [path]
+    """Of a folder: those of a job of the battery, or of another library's windows."""
+    files = sorted(path.glob("**/forecasts.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise ConfigError(f"no forecasts at {path}; give a Parquet file, or a model's folder of windows")
+        raise ConfigError(f"no forecasts at {path}; give a Parquet file, or a folder that has forecasts.parquet")
     return files

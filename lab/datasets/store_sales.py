@@ -43,12 +43,13 @@ SCHEMA = Schema(
 def load(folder: str | Path) -> Dataset:
     """log(sales) by store, family and day from 2015-01-01 to 2016-05-31, missing on days without a sale.
 
-    A series begins with its first sale. Whether a day will have a sale is not known ahead: there is no column `open`.
+    A series begins with its first sale and has a row for every day from then on, as in TFT's code (the file has none of
+    Christmas). Whether a day will have a sale is not known ahead: there is no column `open`.
     """
     day = pl.col("ds").dt.date()
     sales = SOURCE.read(folder, SALES, day.is_between(FIRST, END, closed="left")).with_columns(day)
     begun = pl.col("ds") >= pl.col("ds").filter(pl.col("y") > 0).min().over("unique_id")
-    sales = sales.filter(begun)
+    sales = _every_day(sales.filter(begun))
     if sales.is_empty():
         raise DataError(f"{SALES} has no sale from {FIRST} to {END}", "write the whole of the data")
     static = sales.select("unique_id", *STATIC).unique("unique_id").sort("unique_id")
@@ -70,6 +71,16 @@ def load(folder: str | Path) -> Dataset:
         .sort("unique_id", "ds")
     )  # fmt: skip
     return Dataset(rows.lazy(), SCHEMA, static.with_columns(pl.col(STATIC).cast(pl.String)), _events(holidays))
+
+
+def _every_day(sales: pl.DataFrame) -> pl.DataFrame:
+    """With the days that the file lacks, on which nothing is sold or on promotion."""
+    span = pl.date_range(pl.col("ds").min(), pl.col("ds").max())
+    days = sales.group_by("unique_id", maintain_order=True).agg(span.alias("ds")).explode("ds")
+    whole = days.join(sales, on=["unique_id", "ds"], how="left", maintain_order="left")
+    return whole.with_columns(
+        pl.col(STATIC).forward_fill().over("unique_id"), pl.col("onpromotion").fill_null(0), pl.col("y").fill_null(0.0)
+    )
 
 
 def _transactions(folder: str | Path) -> pl.DataFrame:

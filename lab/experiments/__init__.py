@@ -1,1 +1,1 @@
-"""The paper's experiments, similar ones on other data, and leaderboards: tasks, protocols, records."""
+"""The paper's experiments and similar ones on other data; windows as fev-bench has them; records of both."""

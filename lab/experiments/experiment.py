@@ -1,10 +1,12 @@
-"""What all experiments share: a data set, systems with their settings, and a folder for each run.
+"""What all experiments share: a data set, systems, and a folder for each run.
 
-An experiment is a TOML file. Its protocol says how the data are split, when networks are refitted and what is scored:
+An experiment is a TOML file that names data, dates, a horizon and levels, and no setting of a network: a system is
+trained by the recipe, or by a preset (`mqt@paper`). Its protocol says how the data are split and what is scored:
 
     cutoffs    one training, forecasts from every cutoff of the test span                  lab/studies, lab/paper
-    windows    a leaderboard's windows, each forecast after a refit                        lab/leaderboards
     parts      the public tasks of the paper: spans of dates that are panels of their own  lab/paper
+
+In a task of the paper, what the paper gives for it (batches, epochs, sizes) belongs to the preset `paper`.
 """
 
 from abc import abstractmethod
@@ -20,15 +22,13 @@ from lab.datasets import Dataset
 from lab.experiments.records import Record
 from lab.experiments.systems import System
 from mqcast.errors import ConfigError
-from mqcast.levels import quantile_column
 from mqcast.models import DEFAULT
-from mqcast.settings import RunConfig, Settings
+from mqcast.settings import Settings
 from mqcast.settings.merge import Layer, Merged, Origin, merge, preset_layers
 
 LAB = Path(__file__).parents[1]
-FOLDERS = ("paper", "studies", "leaderboards")
-RECIPE = "recipe"  # in place of a preset: settings that fit the data
-DRAWN_AT_A_TIME = 64  # windows of a micro-batch, without forking
+FOLDERS = ("paper", "studies")
+CHECKED = {"history": 1, "num_fcts": 1}  # stand in for what fits the data, where settings are only checked
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,6 @@ class TrainOptions:
 
     tables: Mapping[str, Any] = field(default_factory=dict)
     minutes: float | None = None
-    refit_minutes: float | None = None
-    num_windows: int | None = None
     search: bool = False
     revisions: bool = False
     device: str = "auto"
@@ -48,96 +46,42 @@ class TrainOptions:
 class Experiment(Settings):
     """The fields and steps that every protocol has."""
 
-    train_defaults: ClassVar[Mapping[str, Any]] = {"max_epochs": 1_000_000, "num_threads": 1, "patience": None}
     default_models: ClassVar[tuple[str, ...]] = (DEFAULT,)
     metrics: ClassVar[Sequence[str]] = ()
 
     name: str
-    dataset: str | None = Field(default=None, description="the name of a data set")
+    dataset: str = Field(description="the name of a data set")
     options: dict[str, Any] = Field(default={}, description="of the data set's loader")
     horizon: int = Field(ge=1)
     levels: tuple[float, ...] = (0.5, 0.9)
-    network: dict[str, Any] = Field(
-        default={}, description="settings of the networks, by table; a preset overrules them"
+    paper: dict[str, dict[str, Any]] = Field(
+        default={}, description="what the paper gives for this task, as settings by table; part of the preset `paper`"
     )
-    models: dict[str, dict[str, Any]] = Field(default={}, description="settings of single models, which overrule those")
-    fixed: dict[str, Any] = Field(default={}, description="settings of the protocol, which hold under every preset")
-    refines: str | None = Field(default=None, description="a preset that the table network refines for this task")
-    preset: str | None = Field(default=None, description="a preset, or the recipe; None: the settings of the task")
     published: dict[str, dict[str, float]] = Field(default={}, description="published scores, to show beside ours")
-
-    @property
-    def quantile_names(self) -> list[str]:
-        return [quantile_column(level) for level in self.levels]
 
     @property
     def split(self) -> dict[str, Any]:
         return {}
 
     def load_dataset(self, folder: Path | None) -> Dataset:
-        if self.dataset is None:
-            raise ConfigError(f"experiment {self.name} names no data set; there are {', '.join(datasets.names())}")
         return datasets.load(self.dataset, folder, **self.options)
 
-    def config(self, model: str, seed: int, tables: Mapping[str, Any], **train: Any) -> RunConfig:
-        """Settings of a run: the experiment's, the model's, the preset's, the protocol's and the user's.
+    def merged(self, system: System, seed: int, tables: Mapping[str, Any], *fitting: Layer) -> Merged:
+        """The settings of a network: what fits the data, the preset's with those of this task, and the user's.
 
         Nobody may contradict the horizon, the quantiles and the dates, which make results comparable.
         """
-        system = System.parse(model)
-        if system.network is None:
-            raise ConfigError(f"{model} is no network of the family and has no settings; leave them to its class")
-        required = {"window.horizon": self.horizon, "model.model": system.network, "model.quantiles": self.levels}
+        required = {"window.horizon": self.horizon, "model.model": system.model, "model.quantiles": self.levels}
         required |= {f"split.{name}": date for name, date in self.split.items()}
-        layers = [
-            Layer(Origin.BUILT_IN, {"train": self.train_defaults}),
-            *self.task_layers(system.network),
-            Layer(Origin.ARGUMENTS, tables),
-            Layer(Origin.ARGUMENTS, {"train": {"seed": seed, **train}}),
-        ]
-        values = {name: value for layer in layers for name, value in layer.items()}
-        if max_steps := values.get("train.max_steps"):
-            warm_up = min(values.get("train.warmup_steps", 0), max_steps // 10)
-            layers.append(Layer(Origin.FOLLOWS, {"train": {"warmup_steps": warm_up}}))
-        return self.finish_config(merge(*layers, required=required), system)
-
-    def task_layers(self, network: str) -> tuple[Layer, ...]:
-        """The settings of the task, the preset and the protocol; none for the recipe, which finds its own."""
-        if self.preset == RECIPE:
-            return ()
-        origin = Origin.PRESET if self.preset == self.refines else Origin.TASK
-        layers = (
-            *preset_layers(self.preset),
-            Layer(origin, self.network),
-            Layer(origin, self.models.get(network, {})),
-            Layer(Origin.PROTOCOL, self.fixed),
-        )
-        return tuple(sorted(layers, key=lambda layer: layer.origin))
-
-    def under(self, preset: str | None) -> Self:
-        """This experiment with a preset or the recipe, which its files and records name."""
-        if preset is None:
-            return self
-        if preset != RECIPE:
-            preset_layers(preset)  # raises if there is no such preset
-        return self.replace(name=f"{self.name}-{preset}", preset=preset)
-
-    def finish_config(self, merged: Merged, system: System) -> RunConfig:
-        """Windows with all the context that forecasts have; without forking, a step has as many trajectories."""
-        config = merged.with_whole_context().config
-        if system.is_forked:
-            return config
-        window = config.window.without_forking()
-        window = window.replace(batch_size=config.window.batch_size * config.window.num_fcts)
-        return config.replace(window=window, train=config.train.replace(micro_batch=DRAWN_AT_A_TIME))
+        of_task = [Layer(Origin.PRESET, self.paper)] if system.preset == "paper" else []
+        user = [Layer(Origin.ARGUMENTS, tables), Layer(Origin.ARGUMENTS, {"train": {"seed": seed}})]
+        return merge(*fitting, *preset_layers(system.preset), *of_task, *user, required=required)
 
     def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
         """Raise if a name or a setting is wrong, before anything is read or trained."""
         for system in map(System.parse, models):
-            if self.preset != RECIPE:
-                self.config(system.name if system.network else DEFAULT, 0, tables)
-            elif system.network not in (None, system.name):
-                raise ConfigError(f"the recipe decides how {system.network} is trained; run it, not {system.name}")
+            if system.is_network:
+                self.merged(system, 0, tables, Layer(Origin.FITS_THE_DATA, {"window": CHECKED}))
 
     def models_of(self, chosen: Sequence[str] | None) -> list[str]:
         """The models to run when the user has chosen some, or none."""
@@ -173,20 +117,12 @@ class RunSpec:
     options: TrainOptions = field(default_factory=TrainOptions)
 
     @property
+    def system(self) -> System:
+        return System.parse(self.model)
+
+    @property
     def folder(self) -> Path:
         return self.out / self.experiment.name / f"{self.model}-{self.seed}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.experiment.name}, {self.model}, seed {self.seed}"
-
-    @property
-    def is_registered(self) -> bool:
-        """A model of the registry that finds its own settings, as all do by the recipe."""
-        return self.experiment.preset == RECIPE or System.parse(self.model).network is None
-
-    def config(self, **train: Any) -> RunConfig:
-        return self.experiment.config(self.model, self.seed, self.options.tables, **train)
 
     def replace(self, **changes: Any) -> Self:
         return replace(self, **changes)
@@ -203,11 +139,10 @@ class Outcome:
 
 def open_experiment(name: str | Path) -> Any:
     """An experiment of the lab by its name, or any other by its TOML file."""
-    from lab.experiments.leaderboard import Leaderboard
     from lab.experiments.paper_task import PaperTask
     from lab.experiments.study import Study
 
-    protocols = {"windows": Leaderboard, "cutoffs": Study, "parts": PaperTask}
+    protocols = {"cutoffs": Study, "parts": PaperTask}
     paths = [LAB / folder / f"{name}.toml" for folder in FOLDERS]
     path = next((path for path in paths if path.is_file()), Path(name))
     if not path.is_file():

@@ -1,7 +1,9 @@
 """fev-bench's scores of a leaderboard's windows, and the seasonal naive forecast that it publishes."""
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -150,5 +152,5 @@ def _filled(y: np.ndarray) -> np.ndarray:
     return np.where(latest >= 0, np.take_along_axis(y, np.maximum(latest, 0), axis=1), 0.0)
 
 
-def mean_scores(by_window: list[dict[str, float]]) -> dict[str, float]:
+def mean_scores(by_window: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: float(np.mean([scores[name] for scores in by_window])) for name in METRICS}

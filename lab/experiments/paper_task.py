@@ -1,7 +1,7 @@
 """Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's sizes, published numbers.
 
-Without a preset the networks have the paper's sizes, but mqcast's own blocks and start. The preset `paper` has the
-paper's, with the sizes of the task; the recipe is what a Forecaster does with the rows of the training part.
+A task states its data, parts, horizon and quantiles. The preset `paper` has what the paper gives for the task as well
+(its table `paper`); the recipe is what a Forecaster does with the rows of the training part.
 
 A task has parts, spans of dates that are panels of their own: a forecast of one part sees no row of another, and every
 block of `encoder_steps` + `horizon` consecutive rows inside a part is a forecast. Where a part begins with rows of the
@@ -9,26 +9,25 @@ one before, they are context for its first forecast. Where paper and code differ
 docs/reproduce_public.md.
 
     OUT/panels/electricity/                 made once from the raw files
-    OUT/electricity/mqt-0/run/              the run (with --search: search/, an ordinary search)
-    OUT/electricity/mqt-0/forecasts.parquet, done.json
+    OUT/electricity/mqt@paper-0/run/        the run (with --search: search/, an ordinary search)
+    OUT/electricity/mqt@paper-0/forecasts.parquet, done.json
 """
 
 import datetime as dt
-import time
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import polars as pl
+from pydantic import Field
 
-from lab.experiments.experiment import RECIPE, Experiment, Outcome, RunSpec
+from lab.experiments.experiment import Experiment, Outcome, RunSpec
+from lab.experiments.fits import fit
 from lab.experiments.part_panels import Panels, panels_of
 from lab.experiments.records import Record
-from lab.experiments.registered import registered_options
-from lab.experiments.systems import System
-from lab.experiments.training import agreed, budgeted_steps, costs, read_json, total, train, write_json
-from mqcast import models
+from lab.experiments.systems import PRESET, System
+from lab.experiments.training import GIVEN, agreed, costs, once, read_json, train
 from mqcast.data.cutoffs import CutoffPlan
 from mqcast.data.windows import WindowPlan
 from mqcast.durable import claimed, put_in_place
@@ -36,17 +35,18 @@ from mqcast.errors import ConfigError
 from mqcast.evaluation import evaluate, loss_by_lead, volatility
 from mqcast.forecast.predict import write_forecasts
 from mqcast.launch import is_first
+from mqcast.models import DEFAULT
 from mqcast.models.networks import FittedNetwork
 from mqcast.report.accuracy import loss_by_lead_figure
 from mqcast.report.evolution import volatility_figure
 from mqcast.report.page import Page, PageFigure, PageTable, Section, write_page
 from mqcast.run import Run
 from mqcast.settings import RunConfig, SearchConfig, WindowConfig
-from mqcast.settings.merge import Merged
 from mqcast.train.records import read_metrics
 from mqcast.train.search import search
 from mqcast.train.spans import training_spans
 
+BLOCKS = 256  # forecast at a time
 Dates = tuple[dt.datetime, dt.datetime]  # the first and the last row of a part
 METRICS = {
     "P50": "qrisk_tft_code_q0.5",
@@ -63,21 +63,19 @@ Progress = Callable[[int, int], None]
 class PaperTask(Experiment):
     """What is the same for every model of a task."""
 
-    train_defaults: ClassVar = {}
+    default_models: ClassVar = (f"{DEFAULT}{PRESET}paper", DEFAULT)
     metrics: ClassVar = tuple(METRICS)
 
     protocol: Literal["parts"] = "parts"
     parts: dict[str, Dates]
+    encoder_steps: int = Field(ge=1, description="rows of a block before its horizon")
     scaled_by: Literal["entity", "global"]
     num_blocks: int | None = None  # of the test part, where it is known of the whole files
     num_samples: int | None = None  # blocks that are drawn for training without forking; None: all
     deviation_ddof: int = 0
     is_imputed: bool = False  # missing targets are the mean, as inputs and as what is scored
     left_out: tuple[str, ...] = ()  # columns
-
-    @property
-    def encoder_steps(self) -> int:
-        return self.fixed["window"]["min_history"]
+    peers: dict[str, dict[str, Any]] = {}  # published settings of other libraries' models  # noqa: RUF012
 
     @property
     def total_steps(self) -> int:
@@ -91,25 +89,22 @@ class PaperTask(Experiment):
     @property
     def block(self) -> WindowConfig:
         """Windows of one creation time that see only their block."""
-        return self.replace(preset=None).config("mqt", 0, {}).window.replace(num_fcts=1)
+        steps, horizon = self.encoder_steps, self.horizon
+        return WindowConfig(
+            horizon=horizon, history=steps - 1, num_fcts=1, batch_size=BLOCKS, min_history=steps, partial_horizon=False
+        )
 
-    @property
-    def only_in_training(self) -> tuple[str, ...]:
-        """Parts that are packed together, to validate on one of them, and not one by one."""
-        return ("valid",) if self.preset == RECIPE else ("train", "valid")
-
-    def finish_config(self, merged: Merged, system: System) -> RunConfig:
-        """A first creation time sees only its block, as in TFT's code; without forking, blocks are sampled."""
-        if system.num_members > 1:
-            raise ConfigError(f"{self.name} does not average networks; train them one by one")
-        config = merged.config
+    def config(self, model: str, seed: int, tables: Mapping[str, Any]) -> RunConfig:
+        """Settings under a preset; without forking, blocks are sampled."""
+        system = System.parse(model)
+        config = self.merged(system, seed, tables).config
         if system.is_forked:
             return config
         window = config.window.replace(num_fcts=1, aligned=False, num_trajectories=self.num_samples)
         return config.replace(window=window)
 
     def check_models(self, models: Sequence[str], tables: Mapping[str, Any]) -> None:
-        if others := [name for name in models if System.parse(name).network is None]:
+        if others := [name for name in models if not System.parse(name).is_network]:
             raise ConfigError(
                 f"{self.name} is a task of the paper, which only networks of the family can run; run {others[0]} in a "
                 "study or on a leaderboard"
@@ -119,30 +114,28 @@ class PaperTask(Experiment):
     def load(self, folder: Path | None, out: Path, on_progress: Progress | None = None) -> Panels:
         if folder is None:
             raise ConfigError(f"{self.name} needs --data, the folder with the files of {self.dataset}")
-        shared = self.name.removesuffix("-search")
-        shared = shared if self.preset == RECIPE else shared.removesuffix(f"-{self.preset}")
-        return panels_of(self, folder, out / "panels" / shared, on_progress)
+        return panels_of(self, folder, out / "panels" / self.name.removesuffix("-search"), on_progress)
 
     def train(self, data: Panels, spec: RunSpec) -> None:
         path, device = spec.folder / "forecasts.parquet", spec.options.device
-        config = None if spec.is_registered else settled(data, spec)
-        if not agreed((spec.folder / "done.json").exists()):
-            run, facts = self._trained(data, spec, config)
-            facts["scored_blocks"] = forecast_blocks(data, run, "test", path, device)
-            if is_first():
-                write_json(spec.folder / "done.json", facts)
-            agreed(1)
-        elif config is not None and not spec.options.search:
-            Run.open(spec.folder / "run").check_resumable(config, data.training)
+        given = {"settings": spec.options.tables, "minutes": spec.options.minutes, "data": data.training.fingerprint}
+
+        def train_and_forecast() -> dict[str, Any]:
+            run, facts = self._trained(data, spec)
+            return facts | {"scored_blocks": forecast_blocks(data, run, "test", path, device)}
+
+        once(spec.folder / "done.json", json.loads(json.dumps(given, default=str)), train_and_forecast)
         revisions = spec.folder / "revisions.parquet"
         if spec.options.revisions and not agreed(revisions.exists()):
-            forecast_blocks(data, self._trained(data, spec, config)[0], "revisions", revisions, device)
+            forecast_blocks(data, self._trained(data, spec)[0], "revisions", revisions, device)
 
-    def _trained(self, data: Panels, spec: RunSpec, config: RunConfig | None) -> tuple[Run, dict[str, Any]]:
+    def _trained(self, data: Panels, spec: RunSpec) -> tuple[Run, dict[str, Any]]:
         options = spec.options
-        if config is None:
-            run, facts = by_recipe(data, spec)
-            return run, facts | {"config": run.config.model_dump(mode="json")}
+        if spec.system.preset is None:
+            fitted, facts = fit(spec, data.part("train"), self.parts["train"][1], spec.folder / "run")
+            assert isinstance(fitted, FittedNetwork)
+            return fitted.run, facts
+        config = settled(data, spec)
         if not options.search:
             run, facts = train(spec, data.training, config, spec.folder / "run")
             return run, facts | {"config": config.model_dump(mode="json"), "validations": validations(run)}
@@ -157,9 +150,9 @@ class PaperTask(Experiment):
     def judge(
         self, data: Panels, specs: Sequence[RunSpec], others: Mapping[str, Path], label: str | None = None
     ) -> Outcome:
-        if others or label:
-            raise ConfigError(f"{self.name} does not judge other systems' forecasts; leave --forecasts and --label out")
-        records = [self._record(data, spec) for spec in specs]
+        ours = [(spec, spec.folder / "forecasts.parquet") for spec in specs]
+        theirs = [(specs[0].replace(model=name), path) for name, path in others.items()]
+        records = [self._record(data, spec, path, label or self.name) for spec, path in ours + theirs]
         if not specs[0].options.revisions:
             return Outcome(records)
         frames = {
@@ -168,29 +161,33 @@ class PaperTask(Experiment):
         page = specs[0].out / self.name / f"revisions-{specs[0].seed}.html"
         return Outcome(records, judge_revisions(data, frames, page), [page])
 
-    def _record(self, data: Panels, spec: RunSpec) -> Record:
+    def _record(self, data: Panels, spec: RunSpec, path: Path, title: str) -> Record:
         missing = "raise" if self.is_imputed else "drop"
-        table = evaluate(pl.read_parquet(spec.folder / "forecasts.parquet"), data.actuals("test"), missing=missing)
-        facts = read_json(spec.folder / "done.json")
-        config, wall, cpu = (facts.pop(name) for name in ("config", "wall_seconds", "cpu_seconds"))
+        table = evaluate(pl.read_parquet(path), data.actuals("test"), missing=missing)
+        done, peer = (read_json(spec.folder / name) for name in ("done.json", "peer.json"))
+        facts = done or peer.get("facts", {})
+        facts.pop(GIVEN, None)
+        config = facts.pop("config", None) or peer.get("config", {})
+        wall, cpu = (facts.pop(name, 0.0) for name in ("wall_seconds", "cpu_seconds"))
         facts |= {"data": data.training.fingerprint, "scored_values": int(table[0, "rows"])}
         metrics = {name: float(table[0, column]) for name, column in METRICS.items()}
-        return Record(self.name, spec.model, spec.seed, metrics, config, wall, cpu, details=facts)
+        return Record(title, spec.model, spec.seed, metrics, config, wall, cpu, details=facts)
 
     def notes(self, records: Sequence[Record]) -> list[str]:
         notes = [
             "P50, P90: the mean over horizons of 2 Σ loss / Σ |y|, as TFT's evaluation code has it; pooled: the "
             "papers' formula."
         ]
-        scored, most = records[0].details["scored_blocks"], records[0].config["train"]["max_steps"]
-        if most is not None:
-            notes.append(f"Trained for at most {most:,} steps, not until the paper's rule ends training.")
-        if self.num_blocks not in (None, scored):
-            notes.append(f"{scored:,} blocks were scored, not the {self.num_blocks:,} of the whole files.")
-        if self.preset == RECIPE:
+        limits = {record.config.get("train", {}).get("max_steps") for record in records if PRESET in record.model}
+        if limits - {None}:
             notes.append(
-                "By the recipe a forecast may use rows of its part before its block; the others see the block."
+                f"Presets were trained for at most {max(limits - {None}):,} steps, not until their rule ends it."
             )
+        scored = records[0].details.get("scored_blocks")
+        if scored is not None and self.num_blocks not in (None, scored):
+            notes.append(f"{scored:,} blocks were scored, not the {self.num_blocks:,} of the whole files.")
+        if any("scored_blocks" in record.details and PRESET not in record.model for record in records):
+            notes.append("By the recipe a forecast may use rows of its part before its block; with presets, the block.")
         if "open" in self.left_out:
             notes.append("Days without a sale are not scored here; in the published numbers they are.")
         return notes
@@ -213,23 +210,13 @@ def forecast_blocks(
 
 
 def settled(panels: Panels, spec: RunSpec) -> RunConfig:
-    """The settings of a run, with the number of blocks or steps that follow from the data and the time allowed."""
-    config = spec.config()
-    if not System.parse(spec.model).is_forked:
+    """The settings under a preset, with the number of blocks that follows from the data and the minutes allowed."""
+    config = panels.task.config(spec.model, spec.seed, spec.options.tables)
+    if not spec.system.is_forked:
         config = config.replace(window=config.window.replace(num_trajectories=num_drawn(panels)))
-    if (steps := budgeted_steps(spec, panels.training, config)[0]) is not None:
-        config = config.replace(train=config.train.replace(max_steps=steps))
+    if spec.options.minutes is not None:
+        config = config.replace(train=config.train.replace(max_minutes=spec.options.minutes))
     return config
-
-
-def by_recipe(panels: Panels, spec: RunSpec) -> tuple[Run, dict[str, Any]]:
-    """A network with settings that fit the training part, and what all of its sessions cost."""
-    wall, cpu = time.monotonic(), time.process_time()
-    options = registered_options(spec, spec.folder, panels.task.parts["train"][1])
-    fitted = models.get(spec.model).fit(panels.part("train"), replace(options, folder=spec.folder / "run"))
-    assert isinstance(fitted, FittedNetwork)
-    facts = {"wall_seconds": time.monotonic() - wall, "cpu_seconds": total(time.process_time() - cpu)}
-    return fitted.run, costs(fitted.run, 0.0, 0.0) | facts
 
 
 def validations(run: Run) -> list[dict[str, Any]]:
@@ -241,7 +228,7 @@ def validations(run: Run) -> list[dict[str, Any]]:
 def num_drawn(panels: Panels) -> int:
     """Number of blocks to train on without forking: the task's budget, or all of them."""
     task = panels.task
-    span, _ = training_spans(panels.training, task.config("mqt", 0, {}))
+    span, _ = training_spans(panels.training, task.config("mqt@paper", 0, {}))
     num_blocks = WindowPlan(panels.training, task.block, span).num_trajectories
     return min(num_blocks, task.num_samples or num_blocks)
 

@@ -24,9 +24,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Panels:
-    """A prepared PaperTask: `training` holds the parts train and valid; the parts that it forecasts are panels.
+    """A prepared PaperTask: `training` holds the parts train and valid, for presets, which validate on the second.
 
-    By the recipe, the part train is a panel of its own as well.
+    The part train, from which the recipe learns, and those that are forecast are panels of their own.
     """
 
     task: Any
@@ -84,7 +84,7 @@ def prepare(task: Any, dataset: Dataset, folder: Path, on_progress: Progress | N
     static = pl.concat([dataset.static, dataset.static.with_columns(VALID_NAME)])
     files = [parts / "train.parquet", parts / "valid.parquet"]
     training = pack(files, folder / "training", schema, static, dataset.events, on_progress=on_progress)
-    for part in [name for name in task.parts if name not in task.only_in_training]:
+    for part in [name for name in task.parts if name != "valid"]:
         pack(parts / f"{part}.parquet", folder / part, None, dataset.static, dataset.events, like=training)
     return Panels(task, folder)
 

@@ -33,7 +33,7 @@ class Record:
     wall_seconds: float
     cpu_seconds: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
-    command: str = field(default_factory=lambda: shlex.join(["python", "-m", "lab", *sys.argv[1:]]))
+    command: str = field(default_factory=lambda: this_command())
     commit: str | None = field(default_factory=lambda: git("rev-parse", "HEAD"))
     uncommitted_changes: bool = field(default_factory=lambda: bool(git("status", "--porcelain", "--", *CODE)))
     when: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -50,6 +50,12 @@ class Record:
     @classmethod
     def read(cls, path: str | Path) -> "Record":
         return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def this_command() -> str:
+    """The command that is running; of absolute paths, which differ from machine to machine, only the names."""
+    arguments = [Path(one).name if Path(one).is_absolute() else one for one in sys.argv[1:]]
+    return shlex.join(["python", "-m", "lab", *arguments])
 
 
 def machine() -> dict[str, Any]:

@@ -131,7 +131,7 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
     """The training loss of each network against the CPU-seconds it has used."""
     figure = go.Figure()
     for done in sorted(folder.glob(f"*-{seed}/done.json")):
-        facts, metrics = read_json(done), done.parent / "run" / "metrics.jsonl"
+        facts, metrics = read_json(done), done.parent / "model" / "metrics.jsonl"
         if not metrics.exists():
             continue
         steps = [line for line in read_metrics(metrics) if line["record"] == "step"]
@@ -139,8 +139,7 @@ def learning_figure(folder: Path, seed: int) -> go.Figure:
         name = done.parent.name.removesuffix(f"-{seed}")
         x, y = [rate * line["seconds"] for line in steps], pl.Series([line["loss"] for line in steps])
         smooth = y.ewm_mean(half_life=max(1, len(y) / 50)) if len(y) else y
-        label = f"{name}, {facts['minutes_per_epoch']:.2g} minutes an epoch"
-        figure.add_trace(go.Scatter(x=x, y=smooth.to_list(), name=label, mode="lines"))
+        figure.add_trace(go.Scatter(x=x, y=smooth.to_list(), name=name, mode="lines"))
     below = {"orientation": "h", "y": -0.25}
     figure.update_layout(title_text="Loss against CPU-seconds", template="plotly_white", height=420, legend=below)
     figure.update_xaxes(title_text="CPU-seconds")
@@ -155,10 +154,8 @@ def records_of(judgement: Judgement, spec: RunSpec, title: str) -> list[Record]:
         one = spec.replace(model=row["model"])
         done, peer = (read_json(one.folder / name) for name in ("done.json", "peer.json"))
         facts = done or peer.get("facts", {})
-        config: dict[str, Any] = {"study": study.model_dump(mode="json", exclude={"network", "models"})}
-        config |= peer.get("config", {}) | facts.pop(GIVEN, {})
-        if "steps" in done:
-            config |= one.config(max_steps=facts["steps"]).model_dump(mode="json")
+        config: dict[str, Any] = {"study": study.model_dump(mode="json", exclude={"published", "paper"})}
+        config |= peer.get("config", {}) | facts.pop(GIVEN, {}) | facts.pop("config", {})
         metrics = {percentile(level): row[f"qrisk_pooled_{quantile_column(level)}"] for level in study.levels}
         for excess in [] if regret is None else regret.filter(model=row["model"]).iter_rows(named=True):
             metrics[f"regret {percentile(excess['level'])}, {excess['dimension']}"] = excess["regret"]

@@ -1,9 +1,9 @@
 """The systems that experiments compare, by name. This is the only module of the lab that knows which networks exist.
 
-mqt                    a network of the family
-mqt-unforked           the same network, trained on trajectories that are drawn one by one
-mqt-mean-of-3          the mean of three such networks with other seeds, which share the training time
-seasonal-naive         any other model of `mqcast.models`, also mean_of(mqt, mqcnn) and a registered class of your own
+mqt                    a model of the registry, trained by the recipe: a network of the family, seasonal-naive, auto,
+                       mean_of(mqt, 3), or a registered class of your own
+mqt@paper              a network with a preset instead of the recipe
+mqt-unforked@paper     the same, trained on trajectories that are drawn one by one, in the paper's tasks
 """
 
 import sys
@@ -14,46 +14,42 @@ from pathlib import Path
 
 from mqcast import models
 from mqcast.errors import ConfigError
-from mqcast.models.ensemble import SEEDS_APART
 from mqcast.settings import FAMILY
+from mqcast.settings.merge import preset_layers
 
 NETWORKS = tuple(FAMILY)
 BASELINE = "mqcnn"
 SEASONAL_NAIVE, ORACLE = models.BASELINE, "oracle"
-UNFORKED, MEAN_OF = "-unforked", "-mean-of-"
+UNFORKED, PRESET = "-unforked", "@"
 
 
 @dataclass(frozen=True)
 class System:
-    """What a name stands for; `network` is None for a model of the registry that is no network of the family."""
+    """What a name stands for: a model of the registry, and a preset if it is not trained by the recipe."""
 
     name: str
-    network: str | None
+    model: str
+    preset: str | None = None
     is_forked: bool = True
-    num_members: int = 1
 
     @classmethod
     def parse(cls, name: str) -> "System":
-        member, _, count = name.partition(MEAN_OF)
-        if count and (not count.isdecimal() or int(count) < 2):
-            raise ConfigError(f"no model {name!r}; write the mean of several as {member}{MEAN_OF}3")
-        network = member.removesuffix(UNFORKED)
-        if network in NETWORKS:
-            return cls(name, network, member == network, int(count or 1))
-        try:
+        system, _, preset = name.partition(PRESET)
+        model = system.removesuffix(UNFORKED)
+        if model not in NETWORKS:
+            if preset:
+                raise ConfigError(f"{name}: only networks have presets; there are {', '.join(NETWORKS)}")
             models.get(name)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error}; networks also with {UNFORKED} or {MEAN_OF}3, and your own models after --module FILE"
-            ) from None
-        return cls(name, None)
+            return cls(name, name)
+        if preset or name.endswith(PRESET):
+            preset_layers(preset)  # raises if there is no such preset
+        elif system != model:
+            raise ConfigError(f"the recipe decides how {model} is trained; write {name}{PRESET}paper, or {model}")
+        return cls(name, model, preset or None, system == model)
 
     @property
-    def member(self) -> str:
-        return self.name.partition(MEAN_OF)[0]
-
-    def member_seeds(self, seed: int) -> list[int]:
-        return [seed + SEEDS_APART * number for number in range(self.num_members)]
+    def is_network(self) -> bool:
+        return self.model in NETWORKS
 
 
 def import_models(module: str) -> None:

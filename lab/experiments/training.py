@@ -1,8 +1,7 @@
-"""Training inside an experiment: budgets in minutes, costs over all sessions, and processes that agree."""
+"""Training inside an experiment: costs over all sessions, and processes that agree."""
 
 import io
 import json
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +19,12 @@ from mqcast.run import Run
 from mqcast.settings import RunConfig
 from mqcast.train.distributed import joined
 from mqcast.train.loop import fit
-from mqcast.train.records import Step, read_metrics
+from mqcast.train.records import read_metrics
 
 GIVEN = "given"  # what a decision was made for, in its file
-TRIAL_STEPS, WARM_UP, TRIAL_SHARE = 100, 5, 0.1  # of the time allowed, at most
 
 
-def train(
-    spec: RunSpec, panel: Panel, config: RunConfig, folder: Path, start_from: Run | None = None
-) -> tuple[Run, dict[str, Any]]:
+def train(spec: RunSpec, panel: Panel, config: RunConfig, folder: Path) -> tuple[Run, dict[str, Any]]:
     """Train or resume a run; returns it with its cost over all sessions."""
     wall, cpu = time.monotonic(), time.process_time()
     options = spec.options
@@ -38,7 +34,6 @@ def train(
             config,
             folder,
             resume=True,
-            start_from=start_from,
             listeners=options.listeners,
             device=options.device,
         )
@@ -58,60 +53,6 @@ def costs(run: Run, session_wall: float, session_cpu: float) -> dict[str, Any]:
         "wall_seconds": last["seconds"],
         "cpu_seconds": session_cpu * sessions,
     }
-
-
-def budgeted_steps(
-    spec: RunSpec, panel: Panel, config: RunConfig, refit_share: float = 1.0
-) -> tuple[int | None, int | None]:
-    """Steps of the first training and of each refit, decided once, so that a resumed run keeps them.
-
-    None: neither minutes nor train.max_steps are given, and epochs end the training.
-    """
-    options, max_steps = spec.options, config.train.max_steps
-    if options.minutes is None and options.refit_minutes is None and max_steps is None:
-        return None, None
-    given = {
-        "minutes": options.minutes,
-        "refit_minutes": options.refit_minutes,
-        "max_steps": max_steps,
-        "refit share": refit_share,
-    }
-
-    def decide() -> dict[str, Any]:
-        per_minute = 0.0
-        if minutes := options.minutes or options.refit_minutes:
-            per_minute = steps_within(minutes, panel, config, spec.folder, options.device) / minutes
-        first = max(1, round(per_minute * options.minutes)) if options.minutes else max_steps or 1
-        later = per_minute * options.refit_minutes if options.refit_minutes else refit_share * first
-        return {"first": first, "later": max(1, int(later))}
-
-    steps = once(spec.folder / "steps.json", given, decide)
-    return steps["first"], steps["later"]
-
-
-def steps_within(minutes: float, panel: Panel, config: RunConfig, folder: Path, device: str) -> int:
-    """How many training steps fit into this time: measured in a trial that is discarded, equal for all processes.
-
-    Minutes are CPU time of each process, so that other programs on the machine do not count; with a GPU, wall time.
-    """
-    clock = time.monotonic if torch.cuda.is_available() else time.process_time
-    times: list[float] = []
-
-    def listen(record: Any) -> None:
-        if isinstance(record, Step):
-            times.append(clock())
-
-    trial = folder / ".trial"
-    shutil.rmtree(trial, ignore_errors=True)
-    agreed(1)
-    bounds = {"max_steps": TRIAL_STEPS, "max_minutes": TRIAL_SHARE * minutes, "warmup_steps": 0}
-    times.append(clock())
-    fit(panel, config.replace(train=config.train.replace(**bounds)), trial, listeners=(listen,), device=device)
-    shutil.rmtree(trial, ignore_errors=True)
-    if is_first():  # listeners of the other processes are not called
-        first = min(WARM_UP, len(times) - 2)
-        return agreed(max(1, int(60 * minutes * (len(times) - 1 - first) / (times[-1] - times[first]))))
-    return agreed(0)
 
 
 # -- several processes -------------------------------------------------------------------------------------------------

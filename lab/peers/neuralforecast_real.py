@@ -4,7 +4,9 @@
 
 FOLDER is as in `lightgbm_lags.py`. Steps become days, since the calendar is among the known columns. Days that are not
 observed are filled with the last value and masked in the loss. One thread; as many steps as the time allows, estimated
-from a short trial, with a learning rate that decays over them. Prints a line of JSON.
+from a short trial, with a learning rate that decays over them. With a patience in spec.json the rate is constant, the
+steps after `train_until` are for validation, and training ends after so many validations without a lower loss; the last
+weights count, as the library keeps no others. Prints a line of JSON.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from neuralforecast.models import TFT, DeepAR  # noqa: E402
 QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 FIRST = pd.Timestamp("2000-01-01")
 TRIALS = 5, 25  # steps, of which the difference is timed
+VALIDATE_EVERY = 100  # steps
 
 
 def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
@@ -50,6 +53,10 @@ def read(folder: Path) -> tuple[dict, pd.DataFrame, pd.DataFrame]:
     return spec, rows, static
 
 
+def stops_early(spec: dict) -> bool:
+    return spec.get("patience") is not None and "valid_until" in spec
+
+
 def make_model(name: str, spec: dict, static: pd.DataFrame, steps: int) -> TFT | DeepAR:
     shared = {
         "h": spec["horizon"],
@@ -58,7 +65,7 @@ def make_model(name: str, spec: dict, static: pd.DataFrame, steps: int) -> TFT |
         "stat_exog_list": [column for column in static if column != "unique_id"],
         "max_steps": steps,
         "learning_rate": spec["rate"],
-        "num_lr_decays": 4,
+        "num_lr_decays": -1 if stops_early(spec) else 4,
         "scaler_type": "standard",
         "random_seed": spec["seed"] + 1,
         "start_padding_enabled": True,
@@ -67,8 +74,11 @@ def make_model(name: str, spec: dict, static: pd.DataFrame, steps: int) -> TFT |
         "inference_windows_batch_size": 1024,
         **QUIET,
     }
+    if stops_early(spec):
+        shared |= {"early_stop_patience_steps": spec["patience"], "val_check_steps": VALIDATE_EVERY}
     if name == "tft":
-        return TFT(hidden_size=32, n_head=4, loss=MQLoss(quantiles=spec["levels"]), alias="model", **shared)
+        own = {"hidden_size": 32, "n_head": 4} | shared | spec.get("network", {})
+        return TFT(loss=MQLoss(quantiles=spec["levels"]), alias="model", **own)
     loss = DistributionLoss("StudentT", quantiles=spec["levels"], return_params=False)
     return DeepAR(lstm_hidden_size=64, loss=loss, trajectory_samples=100, alias="model", **shared)
 
@@ -81,7 +91,8 @@ def main() -> None:
     torch.set_num_threads(1)
     spec, rows, static = read(args.folder)
     keys = ["unique_id", "ds", "y", "available_mask", *spec["known"]]
-    known = rows.loc[rows["step"] <= spec["train_until"], keys]
+    until = spec["valid_until"] if stops_early(spec) else spec["train_until"]
+    known = rows.loc[rows["step"] <= until, keys]
 
     def attributes(of: pd.DataFrame) -> pd.DataFrame:
         """Of these series alone: the library goes by their order, not by their names."""
@@ -90,13 +101,16 @@ def main() -> None:
     def fitted(steps: int) -> tuple[NeuralForecast, float, float]:
         started = time.perf_counter(), time.process_time()
         peer = NeuralForecast([make_model(args.model, spec, static, steps)], freq="D")
-        peer.fit(known, static_df=attributes(known))
+        peer.fit(known, static_df=attributes(known), val_size=until - spec["train_until"])
         return peer, time.perf_counter() - started[0], time.process_time() - started[1]
 
     less, more = (fitted(steps)[2] for steps in TRIALS)
     second = (more - less) / (TRIALS[1] - TRIALS[0])
     steps = max(1, int(60 * spec["minutes"] / second))
     peer, *trained = fitted(steps)
+    facts = {"wall_seconds": trained[0], "cpu_seconds": trained[1], "rate": peer.models[0].learning_rate}
+    facts |= {"steps": int(peer.models[0].trainer.global_step), "most_steps": steps}
+    facts |= {"validations": [[int(step), float(loss)] for step, loss in peer.models[0].valid_trajectories]}
     num_series, horizon = int(rows["unique_id"].max()) + 1, spec["horizon"]
     out = np.full((len(spec["cutoffs"]), num_series, horizon, len(spec["levels"])), np.nan, np.float32)
     for k, cutoff in enumerate(spec["cutoffs"]):
@@ -116,7 +130,6 @@ def main() -> None:
         out[k, alive.to_numpy()] = values.reshape(len(alive), horizon, -1)
     np.save(args.folder / "forecasts.npy", out)
     versions = {name: version(name) for name in ("neuralforecast", "torch")}
-    facts = {"wall_seconds": trained[0], "cpu_seconds": trained[1], "steps": steps, "rate": spec["rate"]}
     print(json.dumps(facts | {"versions": versions}))
 
 

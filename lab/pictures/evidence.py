@@ -1,14 +1,12 @@
 """Draw the pictures of docs/evidence.md from the records in lab/results: python -m lab pictures evidence."""
 
 import json
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-RESULTS, TASK = DOCS.parent / "lab/results", DOCS.parent / "lab/leaderboards/rossmann_1D.toml"
+RESULTS = DOCS.parent / "lab/results"
 INK, FAINT, GRID = "#334155", "#94a3b8", "#e2e8f0"
-OURS, HERE, PUBLISHED = "#2563eb", "#0f766e", "#94a3b8"
 COLOURS = {
     "mqt": "#2563eb",
     "mqt-mean": "#1e3a8a",
@@ -30,15 +28,6 @@ NAMES = {
     "tft": "TFT",
 }
 STUDIES = {"rossmann-ablation": "Rossmann", "frat": "frat", "m5": "M5", "eia": "EIA"}
-BOARD = {
-    "mqt-and-lightgbm": ("MQTransformer and LightGBM", OURS),
-    "mqt-context-mean-of-2": ("MQTransformer, mean of two", OURS),
-    "mqt": ("MQTransformer, one network", OURS),
-    "mqcnn": ("MQ-CNN", OURS),
-    "lightgbm": ("LightGBM with lags", HERE),
-    "tft": ("TFT", HERE),
-}
-FALLBACKS = ("TFT", "DeepAR")  # published, with the scores of the naive forecast
 
 
 class Drawing:
@@ -54,9 +43,6 @@ class Drawing:
     def line(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.0) -> None:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
-
-    def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
-        self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" fill="{colour}"/>')
 
     def dot(self, x: float, y: float, colour: str, size: float = 5) -> None:
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>')
@@ -103,26 +89,6 @@ def kind(model: str) -> str:
     return f"{one}-mean" if mean else one
 
 
-def leaderboard() -> str:
-    """SQL on rossmann_1D: ours, peers trained here, and what is published."""
-    published = tomllib.loads(TASK.read_text(encoding="utf-8"))["published"]
-    rows = [(name, scores["SQL"], PUBLISHED) for name, scores in published.items() if name not in FALLBACKS]
-    for name, (title, colour) in BOARD.items():
-        rows.append((title, read(f"rossmann_1D/{name}-0")["metrics"]["SQL"], colour))
-    rows.sort(key=lambda row: row[1])
-    drawing = Drawing(900, 26 * len(rows) + 46, "SQL of forecasters on rossmann_1D")
-    for place, (name, score, colour) in enumerate(rows):
-        y = 12 + 26 * place
-        drawing.text(232, y + 13, name, INK, "end")
-        drawing.bar(240, y, 560 * score, 18, colour)
-        drawing.text(246 + 560 * score, y + 13, f"{score:.4f}")
-    legend = (("mqcast", OURS), ("others, trained here", HERE), ("published", PUBLISHED))
-    for place, (name, colour) in enumerate(legend):
-        drawing.bar(240 + 170 * place, 26 * len(rows) + 20, 12, 12, colour)
-        drawing.text(258 + 170 * place, 26 * len(rows) + 31, name)
-    return drawing.svg()
-
-
 def trade_off() -> str:
     """Loss and excess volatility at P50, relative to MQ-CNN."""
     drawing = Drawing(900, 330, "Loss and excess volatility relative to MQ-CNN")
@@ -145,7 +111,7 @@ def trade_off() -> str:
     return drawing.svg()
 
 
-PICTURES = {"evidence-leaderboard": leaderboard, "evidence-trade-off": trade_off}
+PICTURES = {"evidence-trade-off": trade_off}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def test_drawn_anew_the_network_is_byte_for_byte_the_picture_in_the_docs():
     check(script("network").draw(), "network.svg", "network")
 
 
-@pytest.mark.parametrize("name", ["evidence-leaderboard", "evidence-trade-off"])
+@pytest.mark.parametrize("name", ["evidence-trade-off"])
 def test_drawn_anew_the_evidence_is_byte_for_byte_the_picture_in_the_docs(name):
     check(script("evidence").PICTURES[name](), f"{name}.svg", "evidence")
 

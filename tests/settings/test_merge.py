@@ -27,16 +27,10 @@ def test_every_setting_has_a_row_with_its_origin():
     assert merged.table().height == len(rows)
 
 
-def test_a_preset_overrules_the_task_and_the_protocol_overrules_the_preset():
-    task = Layer(Origin.TASK, {"model": {"hidden_dim": 8}, "window": {"batch_size": 2}, "train": {"seed": 3}})
-    preset = Layer(Origin.PRESET, {"model": {"hidden_dim": 16}, "window": {"batch_size": 4}})
-    protocol = Layer(Origin.PROTOCOL, {"window": {"batch_size": 6}})
-    merged = merge(WINDOW, task, preset, protocol)
-    assert (merged.config.train.seed, merged.config.model.hidden_dim, merged.config.window.batch_size) == (3, 16, 6)
-    rows = {name: origin for name, _, origin in merged.rows()}
-    assert (rows["model.hidden_dim"], rows["window.batch_size"]) == ("preset", "protocol")
-    user = Layer(Origin.FILE, {"window": {"batch_size": 7}})
-    assert merge(WINDOW, task, preset, protocol, user).config.window.batch_size == 7
+def test_a_preset_overrules_what_fits_the_data_and_the_user_overrules_both():
+    preset = Layer(Origin.PRESET, {"window": {"history": 16, "batch_size": 4}})
+    config = merge(WINDOW, preset, Layer(Origin.FILE, {"window": {"batch_size": 7}})).config
+    assert (config.window.num_fcts, config.window.history, config.window.batch_size) == (6, 16, 7)
 
 
 def test_dates_that_are_required_are_not_contradicted():

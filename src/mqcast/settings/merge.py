@@ -1,8 +1,7 @@
 """Settings are merged here, and each value has an origin.
 
-The order is: built-in < fits the data < task < preset < protocol < start from < file < arguments. The settings of a
-task are advice, which a preset overrides; its protocol (windows, scaling of the rows) holds under every preset. What
-makes results comparable (horizon, quantiles, dates) is `required`: nobody may contradict it.
+The order is: built-in < fits the data < preset < start from < file < arguments. What makes results comparable (horizon,
+quantiles, dates) is `required`: nobody may contradict it.
 """
 
 import tomllib
@@ -31,13 +30,11 @@ class Origin(IntEnum):
 
     BUILT_IN = 0
     FITS_THE_DATA = 1
-    TASK = 2
-    PRESET = 3
-    PROTOCOL = 4
-    START_FROM = 5
-    FILE = 6
-    ARGUMENTS = 7
-    FOLLOWS = 8
+    PRESET = 2
+    START_FROM = 3
+    FILE = 4
+    ARGUMENTS = 5
+    FOLLOWS = 6
 
     @property
     def text(self) -> str:

@@ -21,6 +21,7 @@ from raw_samples import (
 from typer.testing import CliRunner
 
 from lab.__main__ import app
+from lab.benchmarks.real_peers import blocks_of
 from lab.experiments.experiment import RunSpec, TrainOptions, open_experiment
 from lab.experiments.paper_task import METRICS, PaperTask, forecast_blocks, num_drawn
 from lab.experiments.part_panels import Panels
@@ -31,7 +32,7 @@ from mqcast.data.panel import Panel, pack
 from mqcast.data.windows import WindowPlan
 from mqcast.errors import ConfigError, DataError, Interrupted, MqcastError
 from mqcast.run import Run
-from mqcast.settings import ScalingConfig, SearchConfig
+from mqcast.settings import RunConfig, ScalingConfig, SearchConfig
 from mqcast.train.records import Step
 from mqcast.train.spans import training_spans
 
@@ -82,8 +83,8 @@ def plan_of(panels: Panels, part: str) -> WindowPlan | CutoffPlan:
     task = panels.task
     if part not in ("train", "valid"):
         return CutoffPlan.of_blocks(panels.part(part), task.block)
-    spans = training_spans(panels.training, task.config("mqt", 0, {}))
-    return WindowPlan(panels.training, task.config("mqt", 0, {}).window, spans[part == "valid"])
+    spans = training_spans(panels.training, task.config("mqt@paper", 0, {}))
+    return WindowPlan(panels.training, task.config("mqt@paper", 0, {}).window, spans[part == "valid"])
 
 
 def cutoffs(panels: Panels, part: str) -> dict[str, tuple[str, str, int]]:
@@ -146,10 +147,12 @@ def test_retail_has_one_creation_time_a_series_in_validation_and_test(panels_for
 def test_without_forking_as_many_blocks_are_drawn_as_there_are_at_most(panels_for):
     panels = panels_for(RETAIL)
     assert num_drawn(panels) == plan_of(panels, "train").num_trajectories
-    config = RETAIL.config("mqt-unforked", 0, {})
+    config = RETAIL.config("mqt-unforked@paper", 0, {})
     assert (config.window.num_fcts, config.window.num_steps, config.window.num_trajectories) == (1, 90, 450_000)
-    windows = RETAIL.replace(num_samples=100).config("mqt-unforked", 0, {}).window
-    plan = WindowPlan(panels.training, windows, training_spans(panels.training, RETAIL.config("mqt", 0, {}))[0], seed=3)
+    windows = RETAIL.replace(num_samples=100).config("mqt-unforked@paper", 0, {}).window
+    plan = WindowPlan(
+        panels.training, windows, training_spans(panels.training, RETAIL.config("mqt@paper", 0, {}))[0], seed=3
+    )
     drawn = [plan.batch(epoch, 0) for epoch in (0, 1)]
     pairs = [set(zip(batch.series.tolist(), batch.first_fct.tolist(), strict=True)) for batch in drawn]
     assert len(pairs[0]) == 100
@@ -237,7 +240,9 @@ def test_what_comes_after_training_changes_nothing_in_it(task, tmp_path):
 def training_batches(panels: Panels) -> list[Batch]:
     """Some of what a network sees in training."""
     plan, until = plan_of(panels, "train"), panels.task.parts["train"][1]
-    assemble = Assembler.fit(panels.training, panels.task.config("mqt", 0, {}).window, ScalingConfig(by="none"), until)
+    assemble = Assembler.fit(
+        panels.training, panels.task.config("mqt@paper", 0, {}).window, ScalingConfig(by="none"), until
+    )
     return [assemble(plan.batch(0, step)) for step in range(min(4, plan.num_batches(0)))]
 
 
@@ -263,7 +268,7 @@ def test_files_that_miss_a_part_are_refused(tmp_path):
 
 @each_task
 def test_settings_are_the_papers(task):
-    config = task.config("mqt", 7, {})
+    config = task.config("mqt@paper", 7, {})
     widths = {"electricity": (128, 1e-3), "traffic": (64, 1e-3), "oxford-man": (128, 1e-3)}
     assert (config.model.hidden_dim, config.train.learning_rate) == widths.get(task.name, (64, 1e-4))
     assert sum(config.model.position_dilations or ()) == task.horizon - 1
@@ -274,61 +279,83 @@ def test_settings_are_the_papers(task):
 
 
 @each_task
-def test_settings_are_the_papers_under_its_preset_and_the_protocol_holds(task):
-    plain, config = task.config("mqt", 7, {}), task.under("paper").config("mqt", 7, {})
+def test_settings_are_the_presets_but_for_what_the_paper_gives_for_the_task(task):
+    """Task < preset < what the paper gives for the task < the user; horizon, quantiles and dates are the task's."""
+    plain = RunConfig.paper({"horizon": task.horizon, "history": 1, "num_fcts": 1})
+    config = task.config("mqt@paper", 7, {})
     research = config.model.research
     assert (research.block, research.horizon_code, research.position_norm) == ("bare", False, False)
-    assert (research.plain_start, config.train.alignment_rate, config.train.clip_norm) == (True, 1.0, None)
-    assert (config.window, config.split, config.scaling.by) == (plain.window, plain.split, "none")
-    assert config.model.replace(research=plain.model.research) == plain.model
-    assert (config.train.learning_rate, config.train.patience) == (plain.train.learning_rate, 5)
+    given = {f"{table}.{name}" for table, values in task.paper.items() for name in values}
+    tables = {"window", "scaling", "model", "train"}
+    differs = {f"{t}.{n}" for t in tables for n, value in getattr(config, t) if value != getattr(getattr(plain, t), n)}
+    follows = {"model.static_dim", "model.head_dim", "model.context_dim", "model.quantiles", "train.seed"}
+    assert differs <= given | follows
+    assert {"window.batch_size", "scaling.by", "model.hidden_dim", "train.learning_rate"} <= given
+    assert task.config("mqt@paper", 0, {"window": {"batch_size": 3}}).window.batch_size == 3
 
 
 def test_settings_are_equal_for_all_networks_of_a_preset_but_for_the_network():
-    task = OXFORD_MAN.under("paper")
-    mqt = task.config("mqt", 0, {})
+    mqt = OXFORD_MAN.config("mqt@paper", 0, {})
     for name in ("mqt-nods", "mqt-all", "mqcnn", "mqrnn"):
-        assert task.config(name, 0, {}) == mqt.replace(model=mqt.model.replace(model=name))
+        assert OXFORD_MAN.config(f"{name}@paper", 0, {}) == mqt.replace(model=mqt.model.replace(model=name))
 
 
 def test_settings_are_the_users_unless_results_would_not_be_comparable():
-    task = OXFORD_MAN.under("paper")
-    assert task.config("mqt", 0, {"window": {"num_fcts": 3}, "model": {"block": "residual"}}).window.num_fcts == 3
+    tables = {"window": {"num_fcts": 3}, "model": {"block": "residual"}}
+    assert OXFORD_MAN.config("mqt@paper", 0, tables).window.num_fcts == 3
     for tables in (
         {"window": {"horizon": 4}},
         {"model": {"quantiles": [0.5]}},
         {"split": {"train_until": "2010-01-01"}},
     ):
         with pytest.raises(ConfigError, match="remove it from the config"):
-            task.config("mqt", 0, tables)
-    with pytest.raises(ConfigError, match=r"preset is 'papr' \(did you mean 'paper'\?\)"):
-        OXFORD_MAN.under("papr")
+            OXFORD_MAN.config("mqt@paper", 0, tables)
 
 
 def test_a_network_by_the_recipe_learns_from_the_training_part_alone(tmp_path):
     write_oxford_man(tmp_path, dt.date(2014, 10, 1))
-    trial = ("run", "oxford-man", "--preset", "recipe", "--data", tmp_path, "--out", tmp_path / "out", "--json")
+    trial = ("run", "oxford-man", "--data", tmp_path, "--out", tmp_path / "out", "--json")
     settings = ("--model", "mqcnn", "--set", "train.max_steps=2", "--set", "model.members=1")
     (record,) = json.loads(run(*trial, *settings))["records"]
-    assert (record["task"], record["config"]["scaling"]["by"]) == ("oxford-man-recipe", "recent")
+    assert (record["task"], record["config"]["scaling"]["by"]) == ("oxford-man", "recent")
     assert record["config"]["split"]["train_until"].startswith("2015-12-31")
-    panels = Panels(OXFORD_MAN.under("recipe"), tmp_path / "out" / "panels" / "oxford-man-recipe")
+    panels = Panels(OXFORD_MAN, tmp_path / "out" / "panels" / "oxford-man")
     assert panels.part("train").span[1] <= np.datetime64("2015-12-31").astype("M8[us]").astype(int)
-    forecasts = pl.read_parquet(tmp_path / "out" / "oxford-man-recipe" / "mqcnn-0" / "forecasts.parquet")
+    forecasts = pl.read_parquet(tmp_path / "out" / "oxford-man" / "mqcnn-0" / "forecasts.parquet")
     assert forecasts.select("unique_id", "cutoff").n_unique() == record["details"]["scored_blocks"]
-    message = run(*trial, "--model", "mqcnn-unforked", fails=True)
-    assert "the recipe decides how mqcnn is trained" in message
+
+
+def test_another_systems_forecasts_of_the_blocks_are_judged_beside_ours(tmp_path):
+    write_oxford_man(tmp_path, dt.date(2014, 10, 1))
+    out = tmp_path / "out"
+    command = ("run", "oxford-man", "--data", tmp_path, "--out", out, "--json", "--model", "mqcnn@paper")
+    run(*command, "--set", "train.max_steps=2")
+    ours = pl.read_parquet(out / "oxford-man" / "mqcnn@paper-0" / "forecasts.parquet")
+    blocks = blocks_of(OXFORD_MAN, pl.read_parquet(out / "panels" / "oxford-man" / "rows" / "test.parquet"))
+    keys = ours.select("unique_id", pl.col("cutoff").cast(pl.Date)).unique()
+    assert keys.join(blocks, on=["unique_id", "cutoff"], how="anti").is_empty()
+    assert keys.height == blocks.height
+    theirs = tmp_path / "peer.parquet"
+    ours.with_columns(pl.col("q0.5") + 1).write_parquet(theirs)
+    (out / "oxford-man" / "peer-0").mkdir()
+    took = {"config": {"minutes": 3}, "facts": {"wall_seconds": 181.0, "cpu_seconds": 180.0}}
+    (out / "oxford-man" / "peer-0" / "peer.json").write_text(json.dumps(took))
+    records = json.loads(run(*command, "--set", "train.max_steps=2", "--forecasts", f"peer={theirs}"))["records"]
+    mine, peer = ({record["model"]: record for record in records}[name] for name in ("mqcnn@paper", "peer"))
+    assert (peer["config"], peer["cpu_seconds"]) == ({"minutes": 3}, 180.0)
+    assert peer["metrics"]["P90"] == mine["metrics"]["P90"]
+    assert peer["metrics"]["bias"] > mine["metrics"]["bias"]
 
 
 def test_the_table_has_the_published_numbers_and_means_over_seeds():
     metrics = [dict.fromkeys(METRICS, value) for value in (0.2, 0.4)]
     config, details = {"train": {"max_steps": 5}}, {"scored_blocks": 3}
-    records = [Record("retail", "mqcnn", i, one, config, 0.0, details=details) for i, one in enumerate(metrics)]
+    records = [Record("retail", "mqcnn@paper", i, one, config, 0.0, details=details) for i, one in enumerate(metrics)]
     rows = {row[0]: row[1:] for row in beside_published(RETAIL.published, records, RETAIL.metrics).iter_rows()}
     assert rows["DeepAR"][:3] == ("published", "0.574", "0.23")
     assert rows["MQTransformer"][1:3] == ("0.256", "0.106")
     assert rows["MQTransformer, no forking, 450K"][1:3] == ("0.2645", "0.109")
-    assert rows["mqcnn"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * len(METRICS), "2")
+    assert rows["mqcnn@paper"] == ("mqcast, retail", *["0.3000 ± 0.1414"] * len(METRICS), "2")
     assert "at most 5 steps" in ELECTRICITY.notes(records)[1]
     assert "53,505" in ELECTRICITY.notes(records)[2]
     assert "139,635" in TRAFFIC.notes(records)[2]
@@ -354,8 +381,8 @@ def run(*arguments, fails: bool = False) -> str:
 CONFIG = PaperTask.config
 
 
-def few_channels(task: PaperTask, *arguments, **train):
-    config = CONFIG(task, *arguments, **train)
+def few_channels(task: PaperTask, *arguments):
+    config = CONFIG(task, *arguments)
     return config.replace(model=config.model.replace(hidden_dim=4, static_dim=4, head_dim=2))
 
 
@@ -383,11 +410,11 @@ def naive_risks(forecasts: pd.DataFrame, actuals: pd.DataFrame, level: float) ->
 
 
 COMMANDS = {
-    "electricity": (),
-    "traffic": ("--model", "mqcnn-unforked"),
-    "oxford-man": ("--model", "mqt-nods"),
-    "retail": (),
-    "retail-no-open": ("--model", "mqrnn"),
+    "electricity": ("--model", "mqt@paper"),
+    "traffic": ("--model", "mqcnn-unforked@paper"),
+    "oxford-man": ("--model", "mqt-nods@paper"),
+    "retail": ("--model", "mqt@paper"),
+    "retail-no-open": ("--model", "mqrnn@paper"),
 }
 BLOCKS = {"electricity": 145, "traffic": 145, "retail": 3, "retail-no-open": 3}
 
@@ -434,21 +461,21 @@ def retail_files(tmp_path) -> Path:
 
 
 def test_what_is_done_is_found_and_what_was_interrupted_goes_on(retail_files, monkeypatch):
-    out = retail_files / "out"
-    trial = ("run", "retail", "--data", retail_files, "--out", out, "--json", "--set", "train.max_steps=3")
+    out, model = retail_files / "out", ("--model", "mqt@paper")
+    trial = ("run", "retail", *model, "--data", retail_files, "--out", out, "--json", "--set", "train.max_steps=3")
     first = json.loads(run(*trial, "--seed", 1))["records"]
     with monkeypatch.context() as nothing_is_trained:
         nothing_is_trained.setattr("mqcast.train.loop.Training.run_to_end", None)
         assert json.loads(run(*trial, "--seed", 1))["records"][0]["metrics"] == first[0]["metrics"]
-    (out / "retail" / "mqt-1" / "done.json").unlink()  # as if it had been stopped while it forecast
-    weights = out / "retail" / "mqt-1" / "run" / "model.safetensors"
+    (out / "retail" / "mqt@paper-1" / "done.json").unlink()  # as if it had been stopped while it forecast
+    weights = out / "retail" / "mqt@paper-1" / "run" / "model.safetensors"
     before = weights.read_bytes()
     later = json.loads(run(*trial, "--seed", 1, "--seed", 2))["records"]
     assert weights.read_bytes() == before
     assert later[0]["metrics"] == first[0]["metrics"]
     assert later[1]["metrics"] != first[0]["metrics"]
     message = run(*trial[:-1], "train.max_steps=4", "--seed", 1, fails=True)
-    assert "begun with other settings (max_steps: 3, now 4" in message
+    assert "begun with other settings (settings: {'train': {'max_steps': 3}}, now" in message
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(panels_for, tmp_path):
@@ -458,7 +485,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(panels_for, tmp_path):
 
     panels, tables = panels_for(RETAIL), {"train": {"max_steps": 4}}
     options = TrainOptions(tables, device="cpu")
-    straight, broken = (RunSpec(RETAIL, "mqcnn", 0, tmp_path / name, options) for name in ("a", "b"))
+    straight, broken = (RunSpec(RETAIL, "mqcnn@paper", 0, tmp_path / name, options) for name in ("a", "b"))
     stopped = broken.replace(options=TrainOptions(tables, device="cpu", listeners=(stop_after_two,)))
     with pytest.raises(Interrupted, match="resume it with the same command"):
         RETAIL.train(panels, stopped)
@@ -473,7 +500,8 @@ def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files):
         "model.hidden_dim": 3,
         "train.learning_rate": 3,
     }
-    command = ("run", "retail", "--data", retail_files, "--out", retail_files / "out", "--set", "train.max_steps=2")
+    places = ("--data", retail_files, "--out", retail_files / "out")
+    command = ("run", "retail", "--model", "mqt@paper", *places, "--set", "train.max_steps=2")
     small = ("--set", 'search.space={"train.learning_rate"=[1e-3, 1e-2]}')
     (record,) = json.loads(run(*command, "--search", "--json", *small))["records"]
     losses = record["details"]["valid_losses"]
@@ -485,12 +513,12 @@ def test_a_search_keeps_the_trial_with_the_least_validation_loss(retail_files):
 def test_revisions_of_retail_are_judged_over_thirty_creation_times(retail_files):
     out = retail_files / "out"
     command = ("run", "retail", "--data", retail_files, "--out", out, "--set", "train.max_steps=2", "--revisions")
-    outcome = json.loads(run(*command, "--model", "mqt", "--model", "mqcnn", "--json"))
+    outcome = json.loads(run(*command, "--model", "mqt@paper", "--model", "mqcnn@paper", "--json"))
     assert {(row["model"], row["level"]) for row in outcome["tables"]["volatility"]} == {
-        (f"{name}, seed 0", level) for name in ("mqt", "mqcnn") for level in (0.5, 0.9)
+        (f"{name}@paper, seed 0", level) for name in ("mqt", "mqcnn") for level in (0.5, 0.9)
     }
     assert all(np.isfinite(row["excess"]) for row in outcome["tables"]["volatility"])
-    revisions = pl.read_parquet(out / "retail" / "mqt-0" / "revisions.parquet")
+    revisions = pl.read_parquet(out / "retail" / "mqt@paper-0" / "revisions.parquet")
     assert revisions["cutoff"].n_unique() == 30
     assert str(revisions["ds"].min())[:10] == "2016-03-01"
     assert str(revisions["ds"].max())[:10] == "2016-04-28"
@@ -499,10 +527,11 @@ def test_revisions_of_retail_are_judged_over_thirty_creation_times(retail_files)
 
 def test_families_of_stores_have_the_protocol_of_retail(tmp_path):
     task = open_experiment("retail-families")
-    assert (task.parts, task.fixed, task.horizon) == (RETAIL.parts, RETAIL.fixed, RETAIL.horizon)
+    assert (task.parts, task.block, task.split) == (RETAIL.parts, RETAIL.block, RETAIL.split)
+    assert task.paper["window"] | {"batch_size": 256} == RETAIL.paper["window"]
     write_store_sales(tmp_path)
     out = tmp_path / "out"
-    command = ("run", "retail-families", "--preset", "paper", "--data", tmp_path, "--out", out, "--revisions")
+    command = ("run", "retail-families", "--model", "mqt@paper", "--data", tmp_path, "--out", out, "--revisions")
     outcome = json.loads(run(*command, "--set", "train.max_steps=2", "--json"))
     (record,) = outcome["records"]
     actuals = Panels(task, out / "panels" / "retail-families").actuals("test")
@@ -512,15 +541,16 @@ def test_families_of_stores_have_the_protocol_of_retail(tmp_path):
     for level in (0.5, 0.9):
         one = [line for line in outcome["tables"]["loss by lead"] if line["level"] == level]
         assert np.mean([line["centred"] for line in one]) == pytest.approx(0, abs=1e-9)
-    assert pl.read_parquet(out / "retail-families-paper" / "mqt-0" / "revisions.parquet")["cutoff"].n_unique() == 30
+    assert pl.read_parquet(out / "retail-families" / "mqt@paper-0" / "revisions.parquet")["cutoff"].n_unique() == 30
 
 
 def test_a_forecast_sees_its_block_alone(electricity_files, tmp_path):
     out = electricity_files / "out"
-    run("run", "electricity", "--data", electricity_files, "--out", out, "--set", "train.max_steps=3", "--json")
+    places = ("--data", electricity_files, "--out", out)
+    run("run", "electricity", "--model", "mqt@paper", *places, "--set", "train.max_steps=3", "--json")
     panels = Panels(ELECTRICITY, out / "panels" / "electricity")
-    trained = Run.open(out / "electricity" / "mqt-0" / "run")
-    all_blocks = pl.read_parquet(out / "electricity" / "mqt-0" / "forecasts.parquet")
+    trained = Run.open(out / "electricity" / "mqt@paper-0" / "run")
+    all_blocks = pl.read_parquet(out / "electricity" / "mqt@paper-0" / "forecasts.parquet")
     rows = pl.read_parquet(panels.folder / "rows" / "test.parquet")
     events = pl.DataFrame(
         {"ds": pl.datetime_range(dt.datetime(2014, 8, 1), dt.datetime(2014, 9, 12), "1h", eager=True)}
@@ -549,8 +579,3 @@ def test_mistakes_are_one_line(tmp_path):
     assert "only networks of the family can run; run seasonal-naive in a study" in message
     (tmp_path / "file").touch()
     assert "cannot write" in run("run", "retail", "--data", tmp_path, "--out", tmp_path / "file", fails=True)
-
-
-def test_a_wrong_model_is_no_setting():
-    with pytest.raises(ConfigError, match="model"):
-        ELECTRICITY.config("tft", 0, {})

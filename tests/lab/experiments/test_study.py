@@ -3,8 +3,8 @@
 import dataclasses
 import datetime as dt
 import json
-import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,17 +14,18 @@ from typer.testing import CliRunner
 from lab.__main__ import app
 from lab.datasets import Dataset
 from lab.experiments.experiment import RunSpec, TrainOptions, experiment_names, open_experiment
-from lab.experiments.study import Study, StudyData, reaching, run_system
+from lab.experiments.study import Study, StudyData, reaching
 from lab.experiments.study_report import records_of, write_judgement
 from lab.experiments.systems import System, import_models
 from mqcast import models
 from mqcast.data.schema import Schema
-from mqcast.errors import ConfigError, EventReachWarning
+from mqcast.errors import ConfigError, EventReachWarning, MqcastWarning
+from mqcast.forecaster import Forecaster
 
 SMALL = {
     "window": {"history": 8, "num_fcts": 8, "batch_size": 8},
-    "model": {"hidden_dim": 4, "lookback": 8, "encoder_dilations": [1, 2], "position_dilations": [1]},
-    "train": {"max_steps": 3, "micro_batch": 8},
+    "model": {"hidden_dim": 4, "lookback": 8, "encoder_dilations": [1, 2], "members": 1},
+    "train": {"max_steps": 3, "micro_batch": 8, "warmup_steps": 0},
 }
 
 
@@ -32,7 +33,9 @@ SMALL = {
 def study() -> Study:
     study = open_experiment("private")
     weeks = dt.timedelta(weeks=7)
-    return study.replace(options={"num_items": 12}, last_cutoff=study.train_until + weeks, horizon=6, short=2)
+    peaks = {"Winter": [study.train_until + dt.timedelta(weeks=4)]}
+    changes = {"options": {"num_items": 12}, "last_cutoff": study.train_until + weeks, "peaks": peaks}
+    return study.replace(**changes, horizon=6, short=2)
 
 
 @pytest.fixture(scope="module")
@@ -49,39 +52,27 @@ def with_options(spec: RunSpec, **options) -> RunSpec:
     return spec.replace(options=dataclasses.replace(spec.options, **options))
 
 
+def run_system(data, spec) -> Path:
+    spec.experiment.train(data, spec)
+    return spec.folder / "forecasts.parquet"
+
+
 @pytest.fixture(scope="module")
 def judged(study, data, spec):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EventReachWarning)
-        names = ("mqcnn", "mqt", "mqcnn-unforked", "seasonal-naive")
+        names = ("mqcnn", "mqt", "mqt@paper", "seasonal-naive")
         paths = {name: run_system(data, spec.replace(model=name)) for name in names}
     frames = {name: pl.read_parquet(path) for name, path in paths.items()}
     return study.judge_frames(data.dataset, frames)
 
 
-def test_a_model_may_have_settings_of_its_own_and_the_user_has_the_last_word(study):
-    study = study.replace(models={"mqcnn": {"window": {"num_fcts": 7}, "train": {"micro_batch": 5}}})
-
-    def sizes(model: str, tables: dict) -> tuple[int, int | None]:
-        config = study.config(model, 0, tables)
-        return config.window.num_fcts, config.train.micro_batch
-
-    given = {"window": {"num_fcts": 3, "history": 9}, "train": {"micro_batch": 2}}
-    study = study.replace(network=given)
-    assert sizes("mqt", {}) == (3, 2)
-    assert sizes("mqcnn", {}) == (7, 5)
-    assert sizes("mqcnn", {"window": {"num_fcts": 4}}) == (4, 5)
-    assert study.config("mqcnn", 0, {"window": {"history": 9}}).window.history == 9
-    whole = study.config("mqt", 0, {})
-    assert whole.window.history == whole.model.context(study.horizon) > 9
-
-
 def test_every_system_is_judged_on_the_same_rows_beside_mqcnn(judged):
-    assert judged.accuracy["model"].to_list() == ["mqcnn", "mqt", "mqcnn-unforked", "seasonal-naive"]
+    assert judged.accuracy["model"].to_list() == ["mqcnn", "mqt", "mqt@paper", "seasonal-naive"]
     assert judged.accuracy["rows"].n_unique() == 1
     relative = judged.comparison.table
     assert relative["mqcnn P50"].drop_nulls().unique().to_list() == [1.0]
-    assert {"Overall", "Peaks", "Post-peak ramp-down", "promo_display", "promo_coupon", "Leads 1-2"} == set(
+    assert {"Overall", "Winter", "Post-peak ramp-down", "promo_display", "promo_coupon", "Leads 1-2"} == set(
         relative["dimension"]
     )
 
@@ -90,14 +81,14 @@ def test_volatility_has_both_weights_and_paired_reductions(judged):
     tables = judged.tables()
     assert {"volatility, equal weights", "volatility, demand weights", "reduction, equal weights"} <= tables.keys()
     reductions = tables["reduction, demand weights"]
-    pairs = [("mqt", "mqcnn"), ("mqcnn-unforked", "mqcnn"), ("seasonal-naive", "mqcnn")]
-    pairs += [("mqt", "mqcnn-unforked"), ("mqt", "seasonal-naive")]
+    pairs = [("mqt", "mqcnn"), ("mqt@paper", "mqcnn"), ("seasonal-naive", "mqcnn")]
+    pairs += [("mqt", "mqt@paper"), ("mqt", "seasonal-naive")]
     assert list(dict.fromkeys((row["model"], row["against"]) for row in reductions)) == pairs
 
 
 def test_the_page_and_the_records_say_what_it_cost(judged, spec):
     page = write_judgement(judged, spec, "private")
-    assert "minutes an epoch" in page.read_text()
+    assert "CPU-seconds" in page.read_text()
     assert json.loads((page.parent / "tables.json").read_text()).keys() == judged.tables().keys()
     records = {record.model: record for record in records_of(judged, spec, "private")}
     assert records["mqt"].metrics.keys() == {"P50", "P90"}
@@ -126,15 +117,8 @@ def test_another_system_leaves_its_series_alone_under_a_label_with_what_it_took(
     assert write_judgement(some, spec, "some").parent.name == "judged-some-0"
 
 
-def test_without_forking_a_step_has_as_many_trajectories_drawn_one_by_one(study):
-    forked, drawn = (study.config(name, 0, SMALL).window for name in ("mqcnn", "mqcnn-unforked"))
-    assert forked.batch_size * forked.num_fcts == drawn.batch_size * drawn.num_fcts
-    assert drawn.num_fcts == 1
-    assert forked.num_steps == drawn.num_steps
-
-
 def test_what_is_done_is_found_again(data, spec, judged, monkeypatch):
-    monkeypatch.setattr("lab.experiments.study.train", None)
+    monkeypatch.setattr("lab.experiments.fits.fit", None)
     assert run_system(data, spec).is_file()
 
 
@@ -153,67 +137,80 @@ def test_series_that_end_get_a_plan_without_promotions():
 
 def test_what_is_done_is_not_taken_for_what_other_settings_or_data_would_give(study, data, spec, judged, tmp_path):
     wider = with_options(spec, tables=SMALL | {"model": {"hidden_dim": 8}})
-    with pytest.raises(ConfigError, match=r"other settings .model.*hidden_dim"):
+    with pytest.raises(ConfigError, match=r"begun with other settings .*hidden_dim"):
         run_system(data, wider)
+    with pytest.raises(ConfigError, match=r"minutes: None, now 3\.0"):
+        run_system(data, with_options(spec, minutes=3.0))
     other = study.replace(options={"num_items": 13}).load(None)
-    with pytest.raises(ConfigError, match="other data"):
+    with pytest.raises(ConfigError, match=r"begun with other settings .data"):
         run_system(other, spec)
-    timed = with_options(spec.replace(model="mqcnn", out=tmp_path), minutes=2.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab.experiments.training.steps_within", lambda *_: 1)
-        run_system(data, timed)
-    run_system(data, timed)
-    with pytest.raises(ConfigError, match=r"minutes: 2\.0, now 3\.0"):
-        run_system(data, with_options(timed, minutes=3.0))
 
 
-def test_the_mean_of_several_networks_shares_the_time_and_averages_their_quantiles(study, data, spec, tmp_path):
-    spec = with_options(spec.replace(out=tmp_path, seed=3), tables=SMALL | {"train": {"max_steps": 2}})
-    path = run_system(data, spec.replace(model="mqt-mean-of-2"))
-    members = [tmp_path / "private" / "mqt-mean-of-2-3" / "members" / "private" / f"mqt-{seed}" for seed in (3, 1003)]
-    mean, *parts = (pl.read_parquet(file) for file in (path, *(folder / "forecasts.parquet" for folder in members)))
-    assert mean.columns == parts[0].columns
-    assert not parts[0].equals(parts[1])
-    for level in ("q0.5", "q0.9"):
-        np.testing.assert_allclose(mean[level], (parts[0][level] + parts[1][level]) / 2, rtol=1e-6)
-    facts, *of_members = (json.loads((folder / "done.json").read_text()) for folder in (path.parent, *members))
-    assert (facts["members"], facts["steps"]) == (2, 2)
-    assert facts["cpu_seconds"] == pytest.approx(sum(fact["cpu_seconds"] for fact in of_members))
-    allowed: list[float] = []
-    timed = with_options(spec.replace(model="mqcnn-mean-of-3", out=tmp_path / "timed"), minutes=3.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab.experiments.training.steps_within", lambda minutes, *_: allowed.append(minutes) or 1)
-        run_system(data, timed)
-    assert allowed == [1.0, 1.0, 1.0]
-    frames = {"mqcnn": pl.read_parquet(run_system(data, spec.replace(model="mqcnn"))), "mqt-mean-of-2": mean}
-    judged = study.judge_frames(data.dataset, frames)
-    records = {record.model: record for record in records_of(judged, spec, "private")}
-    assert records["mqt-mean-of-2"].config["model"]["model"] == "mqt"
-    page = write_judgement(judged, spec, "private").read_text()
-    ids = re.findall(r'\sid="([^"]+)"', page.partition('<script type="application/json"')[0])
-    assert {"data-figures", "data-items"}.isdisjoint(ids), "figures are drawn from the scripts of these names"
-    assert len(ids) == len(set(ids))
-
-
-def test_names_of_systems_say_what_is_trained():
+def test_names_of_systems_say_how_they_are_trained():
     assert System.parse("mqt") == System("mqt", "mqt")
-    assert System.parse("mqcnn-unforked-mean-of-3") == System("mqcnn-unforked-mean-of-3", "mqcnn", False, 3)
-    with pytest.raises(ConfigError, match="mqt-mean-of-3"):
-        System.parse("mqt-mean-of-one")
-    with pytest.raises(ConfigError, match=r"model is 'mqx' .did you mean 'mqt'"):
-        System.parse("mqx")
+    assert System.parse("mqcnn@paper") == System("mqcnn@paper", "mqcnn", "paper")
+    assert System.parse("mqcnn-unforked@paper") == System("mqcnn-unforked@paper", "mqcnn", "paper", False)
+    assert System.parse("mean_of(mqt, 2)").model == "mean_of(mqt, 2)"
+    for name, message in {
+        "mqx": r"model is 'mqx' .did you mean 'mqt'",
+        "mqt@papr": r"preset is 'papr' .did you mean 'paper'",
+        "mqcnn-unforked": "the recipe decides how mqcnn is trained; write mqcnn-unforked@paper, or mqcnn",
+        "seasonal-naive@paper": "only networks have presets",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            System.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("models", "tables", "message"),
+    [
+        (["mqt-unforked@paper"], {}, "leave mqt-unforked@paper out of private"),
+        (["mqt"], {"model": {"hiden_dim": 4}}, "no setting 'hiden_dim'"),
+        (["mqt@paper"], {"window": {"horizon": 3}}, "horizon is 6; remove it from the config"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_read(study, models, tables, message):
+    with pytest.raises(ConfigError, match=message):
+        study.check_models(models, tables)
+
+
+@pytest.mark.parametrize(("name", "preset"), [("mqt", None), ("mqt@paper", "paper")])
+def test_a_study_is_trained_as_a_forecaster_is(study, data, spec, judged, name, preset):
+    """The settings of the recipe or of the preset, with nothing of the study's own but dates, horizon and levels."""
+    dataset = data.dataset
+    known = dataset.frame.filter(pl.col("ds") <= study.train_until)
+    forecaster = Forecaster("mqt", study.horizon, study.levels, dataset.schema, config=SMALL, preset=preset, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MqcastWarning)
+        wanted = forecaster.fit(known, **dataset.tables).config_.model_dump(mode="json")
+    config = json.loads((spec.replace(model=name).folder / "done.json").read_text())["config"]
+    for table in ("model", "scaling", "window", "train"):
+        assert config[table] == wanted[table]
+
+
+def test_a_search_takes_the_point_of_the_grid_with_the_least_validation_loss(data, spec, tmp_path):
+    tables = SMALL | {"train": {"warmup_steps": 0}, "search": {"space": {"train.learning_rate": [1e-3, 1e-2]}}}
+    options = {"tables": tables, "search": True, "minutes": 0.02}
+    spec = with_options(spec.replace(out=tmp_path, model="mqt-nods"), **options)
+    run_system(data, spec)
+    facts = json.loads((spec.folder / "done.json").read_text())
+    losses, found = facts["search"]["losses"], facts["search"]["settings"]["train.learning_rate"]
+    assert len(losses) == 2
+    assert min(losses, key=lambda name: losses[name]) == f"learning_rate={found}"
+    assert facts["config"]["train"]["learning_rate"] == found
+    trials = tmp_path / "private" / "mqt-nods-grid" / "trials"
+    assert {path.name for path in trials.iterdir()} == losses.keys()
 
 
 def test_every_experiment_of_the_lab_has_its_files_name_and_possible_networks():
     for name in experiment_names():
         experiment = open_experiment(name)
-        assert name in (experiment.name, "rossmann_all", "rossmann_monthday")
-        for model in ("mqt", "mqrnn-unforked"):
-            experiment.config(model, 0, {})
+        assert name == experiment.name
+        experiment.check_models(["mqt", "mqcnn@paper"], {})
 
 
 def test_the_command_trains_judges_and_records(tmp_path):
-    few = [f"--set={name}" for name in ("train.max_steps=2", "model.hidden_dim=4", "model.head_dim=2")]
+    few = [f"--set={name}" for name in ("train.max_steps=2", "model.hidden_dim=4", "model.members=1")]
     options = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--set=dataset.num_items=10"]
     ran = CliRunner().invoke(app, ["run", "private", *options, "--model", "mqt", "--processes", "1", *few])
     assert ran.exit_code == 0, (ran.output, ran.exception)
