@@ -138,7 +138,7 @@ def run(*arguments: object) -> str:
 
 def test_the_command_line_explains_which_settings_are_the_presets(panel, tmp_path):
     told = run("fit", panel, tmp_path / "run", "--preset", "paper", "--explain-settings")
-    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(told)}
+    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(told)["settings"]}
     assert rows["model.research.block"] == ("bare", "preset")
     assert rows["train.patience"] == ("5", "preset")
     assert rows["model.hidden_dim"] == ("8", "arguments")

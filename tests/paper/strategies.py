@@ -27,6 +27,7 @@ INPUTS = Inputs(
     past_categories=(3,),
     known_numbers=2,
     known_flags=(1,),
+    precedents=2,
     known_categories=(2, 3),
     global_numbers=2,
     global_flags=(0,),
@@ -137,6 +138,7 @@ class Setting:
             raw_position=positions(5),
             begun=torch.from_numpy(self.begun[:, :time]),
             horizon=self.horizon,
+            precedents=self.normal(7, size, time, self.horizon, num) if (num := network.inputs.precedents) else None,
         )
 
     def at_fcts(self, each: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
@@ -201,6 +203,7 @@ def all_inputs(draw) -> Inputs:
         past_categories=draw(category_sizes),
         known_numbers=known,
         known_flags=flags(known),
+        precedents=draw(st.integers(0, 2)),
         known_categories=draw(category_sizes),
         global_numbers=calendar,
         global_flags=flags(calendar),

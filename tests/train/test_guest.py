@@ -18,6 +18,7 @@ from train_samples import CONFIG, MODEL, TRAIN, config, digest, sample_panel
 from mqcast import Forecaster
 from mqcast.data.inputs import Inputs
 from mqcast.errors import TrainingError
+from mqcast.forecast.predict import KEPT
 from mqcast.nn.networks import Network
 from mqcast.train.loop import fit
 from mqcast.train.records import Step
@@ -38,7 +39,7 @@ def _manners() -> dict[str, object]:
         "numpy's random state": repr(np.random.get_state()),  # noqa: NPY002
         "torch's threads here": torch.get_num_threads(),
         "torch's threads elsewhere": _in_a_new_thread(torch.get_num_threads),
-        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "threads": sorted(one.name for one in threading.enumerate() if not one.name.startswith(KEPT)),
         "signal handlers": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
         "warnings filters": list(warnings.filters),
         "locale": locale.setlocale(locale.LC_ALL),

@@ -41,6 +41,7 @@ from mqcast.train.distributed import joined, use_threads
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
 WINDOWS_AT_A_TIME = 64
+KEPT = "mqcast-forecast"  # the name of threads that stay
 DIGEST_SIZE = 32  # bytes of SHA-256
 
 
@@ -179,7 +180,7 @@ def on_cores(device: torch.device, plan: CutoffPlan, num_threads: int) -> Callab
 @cache
 def _kept_threads(num: int, num_threads: int) -> ThreadPoolExecutor:
     """Python threads that stay, each with this number of torch's, since changing that takes longer than a forecast."""
-    return ThreadPoolExecutor(num, "mqcast-forecast", use_threads, (num_threads,))
+    return ThreadPoolExecutor(num, KEPT, use_threads, (num_threads,))
 
 
 def moved(network: AnyNetwork, device: torch.device) -> None:

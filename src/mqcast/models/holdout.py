@@ -22,8 +22,8 @@ from mqcast.joint.learning import fit_dependence
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import FittedModel, TrainOptions
 
-LARGEST_SHARE = 4  # at most one in so many steps of history
-MOST_HORIZONS, FEWEST_STEPS = 3, 26  # at most so many horizons, or so many steps if that is more
+LARGEST_SHARE, SMALLEST_SHARE = 4, 16  # one in so many steps of history, at most and at least
+MOST_HORIZONS, FEWEST_STEPS = 3, 26  # at most so many horizons, or so many steps, or the smallest share if that is more
 LEAST_BEFORE = 3  # steps before the held-out ones, in addition to a horizon
 MOST_ROWS = 500_000  # of the forecasts of one model; for more, fewer series are forecast
 
@@ -64,7 +64,7 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
             f"most series have only {length} steps, and {needed} are needed to hold out a horizon of {horizon}",
             "give more history, or fit a single model",
         )
-    most = max(MOST_HORIZONS * horizon, FEWEST_STEPS)
+    most = max(MOST_HORIZONS * horizon, FEWEST_STEPS, length // SMALLEST_SHARE)
     num_steps = int(np.clip(length // LARGEST_SHARE, horizon, most))
     begin = known.last_observed_time(num_steps)
     first, last = known.axis.dates(np.array([begin, _last_cutoff(known, horizon, num_steps)])).to_list()

@@ -102,7 +102,11 @@ class Encoded:
             raw_r=join(np.zeros((span, 0)), *map(series, inputs.raw_position)),
             begun=inputs.begun[b].tolist(),
             horizon=inputs.horizon,
-            precedents=series(inputs.precedents) if inputs.precedents is not None else np.zeros((0, 0, 0)),
+            precedents=(
+                np.zeros((inputs.num_steps, inputs.horizon, 0))
+                if inputs.precedents is None
+                else series(inputs.precedents)
+            ),
         )
 
     @property
