@@ -258,10 +258,11 @@ def test_the_last_dates_are_held_out_with_whole_horizons():
     assert until.panel.last_observed_time() == dates.cast(pl.Int64)[59]
 
 
-def test_of_a_long_history_a_sixteenth_is_held_out():
-    found = hold_out(Panel.from_frame(rows(2, 480)), TrainOptions(horizon=HORIZON, quantiles=LEVELS))
-    dates = rows(2, 480)["ds"].unique().sort()
-    assert (found.first, found.last) == (dates[479 - 30], dates[479 - HORIZON])
+def test_of_a_long_history_a_sixteenth_is_held_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mqcast.models.holdout.FEWEST_STEPS", 10)
+    found = hold_out(Panel.from_frame(rows(2, 400)), TrainOptions(horizon=HORIZON, quantiles=LEVELS))
+    dates = rows(2, 400)["ds"].unique().sort()
+    assert (found.first, found.last) == (dates[399 - 25], dates[399 - HORIZON])
     assert found.knows_a_year
 
 

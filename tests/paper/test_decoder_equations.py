@@ -75,7 +75,8 @@ def test_without_a_horizon_code_the_weights_are_the_same_at_all_creation_times_a
     setting = Setting(starts=(0, 0)).but(model="mqt", horizon_code=horizon_code)
     network, size, num_fcts = setting.network(), 2, len(setting.fcts)
     inputs = setting.decoder_inputs(network)
-    inputs = replace(inputs, raw_position=tuple(part[:, :1].expand_as(part) for part in inputs.raw_position))
+    same = tuple(part[:, :1].expand_as(part) for part in inputs.raw_position)
+    inputs = replace(inputs, raw_position=same, precedents=torch.zeros_like(inputs.precedents))
     agnostic = setting.normal(7, size, 1, network.contexts.dims[1]).expand(-1, num_fcts, -1)
     own = tuple(
         setting.normal(8 + i, size, 1, 1, dim).expand(-1, setting.horizon, num_fcts, -1)
