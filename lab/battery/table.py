@@ -12,7 +12,6 @@ from lab.battery.job import RECORD, Job
 from lab.battery.tasks import TASKS, Mode
 from lab.experiments.records import Record
 from lab.experiments.systems import BASELINE, SEASONAL_NAIVE
-from lab.experiments.training import read_json
 from mqcast.durable import write_file
 from mqcast.errors import ConfigError
 from mqcast.settings import nearest
@@ -44,16 +43,20 @@ class Seeds:
 
 
 class Results:
-    """All finished jobs of a mode, by task and label."""
+    """All finished jobs of a mode, by task and label; and the records of others in a folder of results."""
 
-    def __init__(self, out: Path, mode: Mode):
-        self.mode, found = mode, {}
-        for path in sorted((out / mode).glob(f"*/*/{RECORD}")):
-            job, record = Job(**read_json(path.parent / "job.json")), Record.read(path)
-            found.setdefault((job.task, job.label), []).append(record)
+    def __init__(self, out: Path, mode: Mode, kept: Path | None = None):
+        self.mode = mode
+        paths = [] if kept is None else sorted(kept.glob("*/*.json"))
+        paths += sorted((out / mode).glob(f"*/*/{RECORD}"))
+        jobs = [(Job(**record.config["job"]), record) for record in map(Record.read, paths)]
+        found = {(job.task, job.label, job.seed): record for job, record in jobs if job.mode == mode}
         if not found:
             raise ConfigError(f"{out} has no finished {mode} job; run some with `python -m lab battery --out {out}`")
-        self.of = {key: Seeds(records) for key, records in found.items()}
+        seeds: dict[tuple[str, str], list[Record]] = {}
+        for (task, label, _), record in found.items():
+            seeds.setdefault((task, label), []).append(record)
+        self.of = {key: Seeds(records) for key, records in seeds.items()}
         self.tasks = [task for task in TASKS if any(task == there for there, _ in self.of)]
         labels = dict.fromkeys(label for _, label in self.of)
         self.labels = sorted(labels, key=lambda label: (label != SEASONAL_NAIVE, label))

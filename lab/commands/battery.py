@@ -46,7 +46,8 @@ Refit = Annotated[int | None, typer.Option(min=1, help="Fit again after so many 
 Modules = Annotated[list[str] | None, typer.Option("--module", help="A Python file that registers models.")]
 Against = Annotated[str | None, typer.Option(help="Also show the ratio of all losses to those of this label.")]
 Results = Annotated[
-    Path | None, typer.Option(help="A second folder for records and table, such as lab/results/battery.")
+    Path | None,
+    typer.Option(help="A second folder for records and table, such as lab/results/battery; those in it are kept."),
 ]
 Processes = Annotated[int, typer.Option(min=1, help="Jobs at the same time, of one thread each.")]
 
@@ -113,7 +114,7 @@ def battery(
             names = {one: label or "-".join(re.findall(r"[\w.-]+", one)) for one in others}
             jobs += [Job(name, one, names[one], number, **common, **said) for name in tasks for one in others]
         failed = run_all(jobs, out, processes, quiet=as_json)
-    found = Results(out, mode)
+    found = Results(out, mode, results)
     texts = write(found, [out, *([results] if results else [])], against)
     if results is not None:
         for record in found.records:

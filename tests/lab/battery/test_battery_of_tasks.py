@@ -202,7 +202,7 @@ def keep(out: Path, task: str, label: str, seed: int, loss: float) -> None:
     job = Job(task, label, label, seed, "judged")
     metrics = dict.fromkeys(("SQL", "WQL", "P50", "P90"), loss) | {"bias": 0.1}
     details = {"coverage": {"q0.1": 0.1, "q0.5": 0.5, "q0.9": 0.9}, "filled": 0.0, "published": {"SQL": 0.5}}
-    record = Record(task, label, seed, metrics, {}, 60.0, 120.0, details)
+    record = Record(task, label, seed, metrics, {"job": asdict(job)}, 60.0, 120.0, details)
     folder = job.begin(out)
     (folder / RECORD).write_text(json.dumps(asdict(record)))
 
@@ -246,6 +246,18 @@ def test_the_command_runs_jobs_in_processes_of_their_own_and_shows_the_table_aga
     assert tables["against seasonal-naive"][0]["SQL"] == tables["tasks"][1]["÷ naive"]
     assert (results / "table-validation.md").read_text().startswith("# The battery: validation windows")
     assert Record.read(results / f"{TASK}-validation" / "tiny-0.json").model == "tiny"
+
+
+def test_records_that_are_kept_stand_beside_new_ones(tmp_path):
+    keep(tmp_path / "early", "m5", SEASONAL_NAIVE, 0, 1.0)
+    keep(tmp_path / "early", "m5", "mqt", 0, 0.6)
+    for record in Results(tmp_path / "early", "judged").records:
+        record.write(tmp_path / "results")
+    keep(tmp_path / "late", "m5", "mqt", 0, 0.5)
+    keep(tmp_path / "late", "m5", "mqt", 1, 0.7)
+    rows = Results(tmp_path / "late", "judged", tmp_path / "results").rows()
+    assert [(row["model"], row["SQL"], row["seeds"]) for row in rows] == [(SEASONAL_NAIVE, 1.0, 1), ("mqt", 0.6, 2)]
+    assert Results(tmp_path / "late", "judged").rows()[0]["÷ naive"] is None
 
 
 def test_what_fails_is_told_with_its_folder_and_the_rest_is_shown(data, tmp_path, monkeypatch):
