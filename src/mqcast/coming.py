@@ -23,8 +23,6 @@ SHOWN = {
     "model": ("hidden_dim", "lookback", "dropout"),
     "train": ("max_steps", "learning_rate"),
 }
-
-
 MOST_USUAL = 20_000  # series of a page that shows totals without being asked
 MOST_COLUMNS, MOST_GROUPS, NUM_PATHS = 3, 40, 400
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoDataFrame, IntoDataFrameT
 
@@ -22,7 +21,7 @@ from mqcast.data.layout import Layout
 from mqcast.data.panel import Panel
 from mqcast.data.plan import gathered, with_future
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.data.source import open_source, read_table
+from mqcast.data.source import open_source
 from mqcast.durable import make_parent
 from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
@@ -31,8 +30,8 @@ from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
 from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
-from mqcast.joint.spans import Spans, spans_of
-from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for, usual_spans
+from mqcast.joint.spans import Spans
+from mqcast.joint_forecasts import Asked, Made, SpansBy, dependence_for
 from mqcast.models.protocol import CanExplain, HasLeaderboard, TrainOptions
 from mqcast.models.registry import check
 from mqcast.scenarios import side_by_side
@@ -40,7 +39,6 @@ from mqcast.settings import LARGEST_SEED, MOST_MEMBERS, MOST_PERIODS, RunConfig,
 from mqcast.settings.merge import user_layers
 
 if TYPE_CHECKING:
-    from mqcast.report.coming_spans import Ahead
     from mqcast.report.plots import Plots
     from mqcast.report.sources import Sources
     from mqcast.run import Run
@@ -453,52 +451,14 @@ class Forecaster(Generic[IntoDataFrameT]):
         of the totals to show, as of `predict`; default: 4 steps, all of them and those of `model.spans`, if the fit has
         learnt how steps go together and there are at most 20,000 series; () shows none.
         """
-        self._write_page(path, frame, future, static, events, cutoff, previous, spans, title)
-        return Path(path)
-
-    def _write_page(
-        self,
-        path: str | Path,
-        frame: Any = None,
-        future: Any = None,
-        static: Any = None,
-        events: Any = None,
-        cutoff: Any = None,
-        previous: Any = None,
-        spans: Any = None,
-        title: str | None = None,
-    ) -> Any:
-        """Write the page, and return the forecasts that are on it."""
         with process.importing():
-            from mqcast.coming import MOST_USUAL, basis_of, heard
-            from mqcast.report.coming_page import write_coming
+            from mqcast.forecaster_page import write_page
 
-        make_parent(path_of("path", path))
         self._fitted()
-        horizon = self._fitted_as_[1].horizon
-        chosen = usual_spans(self.fitted_, horizon) if spans is None else spans
-        asked = Asked(horizon, spans=chosen) if chosen not in ((), []) else None
+        make_parent(path_of("path", path))
         panel, _ = self._panel(frame, future, static, events)
-        if spans is None and panel.num_series > MOST_USUAL:
-            asked = None
-        forecasts, warned = heard(lambda: self.predict(panel, cutoff=cutoff))
-        table: Any = nw.from_native(forecasts, eager_only=True)
-        is_new, last = panel is not self.panel_, table["cutoff"].max()
-        basis = basis_of(*self._fitted_as_, self.fitted_, panel, is_new, last, warned)
-        ahead = None if asked is None else self._ahead(asked, read_table(forecasts), panel, cutoff)
-        write_coming(path, forecasts, panel, basis, previous=previous, ahead=ahead, title=title, seed=self.seed)
-        return forecasts
-
-    def _ahead(self, asked: Asked, steps: pl.DataFrame, panel: Panel, cutoff: Date | None) -> "Ahead":
-        """Totals over spans of a forecast, of items and of groups."""
-        from mqcast.coming import learnt_in_words, totals_of_groups
-        from mqcast.report.coming_spans import Ahead
-
-        dependence = self._dependence(panel, None if cutoff == "each" else cutoff)
-        items: Any = asked.of(steps, dependence, panel)
-        spans = sorted(spans_of(asked.spans), key=lambda span: span[::-1])
-        groups = totals_of_groups(steps, spans, dependence, panel)
-        return Ahead(items, groups, learnt_in_words(dependence))
+        write_page(self, path, panel, cutoff=cutoff, previous=previous, spans=spans, title=title)
+        return Path(path)
 
     @property
     def plot(self) -> "Plots":

@@ -219,15 +219,14 @@ def page_command(
     [bold]mqcast page saved --previous last_week.parquet --out page.html[/bold]
     """
     from mqcast.forecaster import Forecaster
+    from mqcast.forecaster_page import write_page
 
     if panel is None and not (run / "panel").exists():
         raise ConfigError(f"{run} holds no data to forecast; give --panel, a packed panel")
     data = Panel.open(run / "panel" if panel is None else panel)
     forecaster = Forecaster.load(run, data)
     spans = [span_of(text) for text in span] if span else None
-    given = None if panel is None else data
-    page = forecaster._write_page(out, given, cutoff=cutoff, previous=previous, spans=spans, title=title)
-    shown = pl.DataFrame(page)
+    shown = pl.DataFrame(write_page(forecaster, out, data, cutoff=cutoff, previous=previous, spans=spans, title=title))
     facts = {"page": str(out), "bytes": out.stat().st_size, **facts_of_forecasts(shown.lazy(), data)}
     tell(as_json, facts | {"last_observed": str(data.last_observed_date)}, f"the page is {out}")
 

@@ -218,13 +218,9 @@ class Assembler:
         known_number = np.where(exists[..., None], panel.arrays["known_number"][rows], np.nan)
         past_relative, past_seen = self._relative("past", windows, start, num_steps)
         known_relative, _ = self._relative("known", windows, start, span)
-        echoes, precedents, levels = [], [], []
-        for echo in self.echoes:
-            then = earlier.between(back - echo, back - echo + span)
-            scaled, precedent = self._echo(windows, start - echo, then)
-            echoes.append(scaled)
-            precedents.append(precedent)
-            levels.append(self._level(windows, start - echo, then.between(0, num_steps)))
+        then = {echo: earlier.between(back - echo, back - echo + span) for echo in self.echoes}
+        echoes = [self._echo(windows, start - echo, scales) for echo, scales in then.items()]
+        levels = [self._level(windows, start - echo, scales.between(0, num_steps)) for echo, scales in then.items()]
         global_number, global_category = self._global(windows.series, start, span, windows.last_fct)
         return Batch(
             values=_float(np.where(observed, y, 0)),
@@ -239,10 +235,12 @@ class Assembler:
             past_observed=torch.from_numpy(np.concatenate((~np.isnan(past_number), past_seen), axis=-1)),
             past_category=self._codes("past", past[0], past[1]),
             known_number=_float(
-                np.concatenate((self.number.forward("known", known_number), known_relative, *echoes), axis=-1)
+                np.concatenate(
+                    (self.number.forward("known", known_number), known_relative, *(echo for echo, _ in echoes)), axis=-1
+                )
             ),
             known_category=self._codes("known", rows, exists[..., None]),
-            precedent=_stacked(precedents, (len(windows), span)),
+            precedent=_stacked([precedent for _, precedent in echoes], (len(windows), span)),
             precedent_level=_stacked(levels, (len(windows), num_steps)),
             global_number=_float(global_number),
             global_category=_int(global_category),
