@@ -14,7 +14,7 @@ from mqcast.models.holdout import history_length, least_to_hold_out
 from mqcast.settings.merge import Layer, Merged, Origin, merge
 
 LEAST_STEPS, MOST_STEPS, EPOCHS = 500, 4000, 30
-MOST_WORK = 8e10  # of all steps, rehearsal included: about 20 minutes of one core
+MOST_WORK = 8e10  # of all steps, rehearsal included: by estimate about 20 minutes of one core
 BESIDES_CELLS, BESIDES_LOOKBACK = 65_000, 800  # with so many, they take as long as the rest of a step, or of a cell
 SAFE_STEPS = 200  # if there is too little history for a rehearsal, which would show that more are too many
 LENGTH_IS_SAID = {"train.max_steps", "train.max_epochs", "train.patience", "split.valid_until"}
