@@ -50,6 +50,7 @@ BASELINE, YARDSTICK, PUBLISHED = "seasonal-naive", "(yardstick)", "(calibrated b
 FAR_BEHIND_NAIVE, FAR_BEHIND_BEST = 1.3, 1.5  # times the loss of seasonal naive or of the best: members are left out
 NAIVE_BEHIND_BEST = 1.1  # seasonal naive itself has to be nearly as good as the best
 LEAST_SHARE = 0.5  # of the rows that seasonal naive forecasts
+PRIOR = {"smoothing": 0.5}  # times the weight of others, before any evidence: it learns little from other series
 Found = TypeVar("Found")
 
 
@@ -183,10 +184,10 @@ class _Fit:
         names = Names.of(schema)
         tables = {name: forecast_table(frame, names) for name, frame in ({YARDSTICK: naive} | frames).items()}
         found = judged(tables, holdout.actuals, options.quantiles, schema=schema)
-        if not holdout.knows_a_year:
+        if holdout.year_is_new:
             found = replace(found, num_dates=1.0)  # what members make of the same weeks last year is not seen
         losses = _relative(found)
-        blend = fit_blend(found.only(self._good_enough(losses)))
+        blend = fit_blend(found.only(self._good_enough(losses)), PRIOR)
         blended = blend.apply(frames)
         calibrator = calibrator_of(blended, holdout, options)
         published = calibrated(blended, calibrator)

@@ -152,19 +152,22 @@ def judged(
     return Judged(tuple(tables), wanted, quantiles, actual, row_weight, num_dates)
 
 
-def fit_blend(found: Judged) -> Blend:
-    """The weights with the lowest loss; members with less than 3 % are left out, and the others are weighted again."""
+def fit_blend(found: Judged, prior: Mapping[str, float] | None = None) -> Blend:
+    """The weights with the lowest loss; members with less than 3 % are left out, and the others are weighted again.
+
+    Before any evidence, members weigh as much as `prior` says, and 1 if it does not.
+    """
     members = found.members
     while True:
         kept = found.only(members)
-        blend = Blend(found.levels, members, _best_weights(kept))
+        blend = Blend(found.levels, members, best_weights(kept, prior))
         mean = blend.weight.mean(axis=0)
         if len(members) == 1 or mean.min() >= LEAST_WEIGHT:
             return blend
         members = tuple(name for name in members if name != members[int(mean.argmin())])
 
 
-def _best_weights(found: Judged) -> np.ndarray:
+def best_weights(found: Judged, prior: Mapping[str, float] | None = None) -> np.ndarray:
     """Mirror descent with steps that fit the gradients so far; the mean of its second half."""
     num_levels, num = len(found.levels), len(found.members)
     equal = np.full((num_levels, num), 1 / num)
@@ -172,13 +175,15 @@ def _best_weights(found: Judged) -> np.ndarray:
     usual = found.losses().mean(axis=0)[:, None]
     if num == 1 or not usual.all():
         return equal
-    pull, prior = PRIOR / found.num_dates, _prior((found.losses() / usual.T).mean(axis=1), found.num_dates)
+    before = np.array([(prior or {}).get(name, 1.0) for name in found.members])
+    pull = PRIOR / found.num_dates
+    drawn_to = _prior((found.losses() / usual.T).mean(axis=1), found.num_dates, before)
     weight, total, sizes, late = equal, np.zeros_like(equal), np.zeros((num_levels, 1)), np.zeros_like(equal)
     for step in range(STEPS):
         blended = (values @ weight[:, :, None])[:, :, 0]
         slope = found.row_weight * ((found.actual < blended) - levels)
         gradient = (slope[:, None, :] @ values)[:, 0] / (len(found.actual) * usual)
-        gradient += pull * (np.log(np.maximum(weight / prior, 1e-9)) + SMOOTHNESS * _from_neighbours(weight))
+        gradient += pull * (np.log(np.maximum(weight / drawn_to, 1e-9)) + SMOOTHNESS * _from_neighbours(weight))
         gradient -= gradient.mean(axis=1, keepdims=True)
         total += gradient
         sizes += np.abs(gradient).max(axis=1, keepdims=True) ** 2
@@ -189,9 +194,9 @@ def _best_weights(found: Judged) -> np.ndarray:
     return late / late.sum(axis=1, keepdims=True)
 
 
-def _prior(losses: np.ndarray, num_dates: float) -> np.ndarray:
-    """Equal weights after few dates; after many, a member with a larger loss has less."""
-    weight = np.maximum(losses, 1e-9) ** (-SHARPNESS * num_dates / (num_dates + HALF_SHARP))
+def _prior(losses: np.ndarray, num_dates: float, before: np.ndarray) -> np.ndarray:
+    """The weights before any evidence; after many dates, a member with a larger loss has less."""
+    weight = before * np.maximum(losses, 1e-9) ** (-SHARPNESS * num_dates / (num_dates + HALF_SHARP))
     return weight / weight.sum()
 
 

@@ -7,6 +7,7 @@ level of the series at the cutoff, so that what one series teaches holds for all
 import importlib.util
 import json
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import within_limits
 from mqcast.levels import quantile_column
 from mqcast.models.boost_features import matrix
-from mqcast.models.boost_history import history_chunks
+from mqcast.models.boost_history import Histories, history_chunks
 from mqcast.models.boost_scale import Facts, Origins
 from mqcast.models.boost_training import Clock, Group, Linear, TrainingRows, draw_origins, horizon_groups, learn
 from mqcast.models.protocol import TrainOptions
@@ -35,6 +36,34 @@ from mqcast.settings import WindowConfig
 FORMAT, FORMAT_VERSION = "mqcast-trees", 1
 FACTS = "trees.json"
 ROWS_AT_A_TIME = 100_000  # in a forecast
+
+
+def forecast_origins(
+    panel: Panel,
+    facts: Facts,
+    levels: tuple[float, ...],
+    largest: float,
+    values_of: Callable[[Histories, Origins], np.ndarray],
+    *,
+    first: Any,
+    last: Any,
+) -> pl.DataFrame:
+    """A frame of what `values_of` gives for the cutoffs between two dates: (origins, horizon, levels)."""
+    plan = plan_cutoffs(WindowConfig(horizon=facts.horizon, history=1, num_fcts=1), panel, first, last)
+    lengths = plan.last_fct - plan.first_fct + 1
+    ends = np.cumsum(lengths)
+    cutoff = np.arange(ends[-1]) + np.repeat(plan.first_fct - ends + lengths, lengths)
+    origins = Origins(np.repeat(plan.series, lengths), cutoff)
+    values = np.empty((len(origins), facts.horizon, len(levels)))
+    for part, histories in history_chunks(panel, origins, facts):
+        for start in range(part.start, part.stop, size := max(1, ROWS_AT_A_TIME // facts.horizon)):
+            some = slice(start, min(start + size, part.stop))
+            values[some] = values_of(histories, origins.take(some))
+    bound = 0.0 if facts.never_negative else -np.inf
+    rows = origins.series, origins.cutoff
+    values, limited = within_limits(panel, *rows, values, largest, bound)
+    limited.warn()
+    return rows_frame(panel, *rows, values, levels)
 
 
 @dataclass(frozen=True)
@@ -53,24 +82,12 @@ class FittedTrees:
                 "the panel's columns, kinds or categories are not those that the trees were trained on; read it with "
                 "like= and the training panel"
             )
-        panel, horizon = read_as(panel, self.layout), self.facts.horizon
-        plan = plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, first, last)
-        lengths = plan.last_fct - plan.first_fct + 1
-        ends = np.cumsum(lengths)
-        cutoff = np.arange(ends[-1]) + np.repeat(plan.first_fct - ends + lengths, lengths)
-        origins = Origins(np.repeat(plan.series, lengths), cutoff)
-        values = np.empty((len(origins), horizon, len(self.quantiles)))
-        for part, histories in history_chunks(panel, origins, self.facts):
-            for start in range(part.start, part.stop, size := max(1, ROWS_AT_A_TIME // horizon)):
-                some = slice(start, min(start + size, part.stop))
-                values[some] = self._values(histories, origins.take(some))
-        bound = 0.0 if self.facts.never_negative else -np.inf
-        rows = origins.series, origins.cutoff
-        values, limited = within_limits(panel, *rows, values, self.typical_largest, bound)
-        limited.warn()
-        return rows_frame(panel, *rows, values, self.quantiles)
+        panel = read_as(panel, self.layout)
+        return forecast_origins(
+            panel, self.facts, self.quantiles, self.typical_largest, self._values, first=first, last=last
+        )
 
-    def _values(self, histories: Any, origins: Origins) -> np.ndarray:
+    def _values(self, histories: Histories, origins: Origins) -> np.ndarray:
         """(origins, horizon, levels) in units of demand."""
         values = np.empty((len(origins), self.facts.horizon, len(self.quantiles)))
         for group in self.groups:
@@ -152,7 +169,7 @@ class BoostedTrees:
                 text = f"horizons {first} to {last}: {len(rows.z):,} rows, {len(names)} features, {rounds} trees"
                 for listener in listeners:
                     listener(Message(text))
-        largest = _typical_largest(known)
+        largest = typical_largest(known)
         return FittedTrees(known.layout, facts, options.quantiles, largest, names, tuple(groups))
 
     def load(self, folder: Path, options: TrainOptions) -> FittedTrees:
@@ -190,7 +207,7 @@ def _group(files: ArtifactFolder, described: dict[str, Any], quantiles: tuple[fl
     return group
 
 
-def _typical_largest(panel: Panel) -> float:
+def typical_largest(panel: Panel) -> float:
     """The median over series of the largest value so far."""
     largest: list[np.ndarray] = []
     for first, stop in panel.series_chunks():

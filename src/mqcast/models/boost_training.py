@@ -20,7 +20,7 @@ from mqcast.models.boost_scale import Facts, Origins, Spans
 from mqcast.models.protocol import TrainOptions
 
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
-ROWS_A_GROUP, LEAST_AHEAD = 250_000, 3  # rows of training, and horizons of each cutoff among them
+ROWS_A_GROUP, LEAST_AHEAD = 100_000, 3  # rows of training, and horizons of each cutoff among them
 ROWS_A_THREAD = 20_000
 MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 250, 25, 80, 15
 LEAST_VALID = 500  # rows that decide how long to train

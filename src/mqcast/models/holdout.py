@@ -37,6 +37,7 @@ class Holdout:
     last: Any
     actuals: pl.DataFrame
     knows_a_year: bool  # before them most series have a year and a horizon, so that last year's sales can be judged
+    year_is_new: bool = False  # most series have them at the end alone
 
     def revisions(self, fitted: FittedModel) -> pl.DataFrame:
         """The forecasts of a fitted model from these cutoffs; what it warns of is said when it forecasts in earnest."""
@@ -71,8 +72,9 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    knows_a_year = length - num_steps >= year_of(known.axis.frequency) + horizon
-    return Holdout(known, first, last, actuals_after(known, begin), knows_a_year)
+    needed = year_of(known.axis.frequency) + horizon
+    knows_a_year = length - num_steps >= needed
+    return Holdout(known, first, last, actuals_after(known, begin), knows_a_year, length >= needed > length - num_steps)
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:

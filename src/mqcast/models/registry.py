@@ -17,12 +17,13 @@ from mqcast.models.networks import NetworkModel
 from mqcast.models.outside import OutsideModel
 from mqcast.models.protocol import ChecksOptions, Model, TrainOptions
 from mqcast.models.seasonal_naive import SeasonalNaive
+from mqcast.models.smoothing import Smoothing
 from mqcast.settings import FAMILY, nearest
 
 BASELINE = "seasonal-naive"  # part of every report
 DEFAULT = "mqt"
 AUTO = "auto"
-AUTO_MEMBERS = ("mqt", "mqcnn", "lightgbm", BASELINE)
+AUTO_MEMBERS = ("mqt", "lightgbm", "smoothing", BASELINE)
 MOST_MEMBERS = 100
 Members = list[tuple[str, Model]]
 
@@ -35,6 +36,7 @@ def _trees() -> Model:
 
 _OWN: dict[str, Callable[[], Model]] = {
     BASELINE: SeasonalNaive,
+    "smoothing": Smoothing,
     "lightgbm": _trees,
     AUTO: lambda: _combined(AUTO, AUTO, _auto_members()),
 }
