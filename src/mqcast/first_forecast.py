@@ -17,8 +17,8 @@ from mqcast.data.plan import with_plan
 from mqcast.data.source import Source, open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, EventTableError, KnownValuesError, MqcastError, MqcastWarning, warn
-from mqcast.forecast.frames import check_cutoffs
+from mqcast.errors import ArtifactError, MqcastError, MqcastWarning, warn
+from mqcast.forecast.frames import are_planned
 from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
 from mqcast.report.coming import step_of
@@ -30,6 +30,7 @@ FORECAST, EXCEL, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
     *("forecast.csv", "forecast.xlsx", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"),
 )
 NO_PLAN = "its coming values are not in the data"
+LEAST_PLANNED = 0.5  # of the series: with fewer plans, known columns are used as past ones, and all series are forecast
 FEWEST_HORIZONS = 3  # of history for a backtest: one is held out
 
 
@@ -149,15 +150,12 @@ class _Work:
         return FirstForecast(self.folder, roles, tuple(self.decisions), forecast, backtest, forecaster)
 
     def _usable(self, look: Look) -> tuple[Look, Panel]:
-        """The panel; known columns that do not reach the coming steps are taken as past ones."""
+        """The panel; known columns that do not reach the coming steps of most series are taken as past ones."""
         panel = Panel.from_frame(look.source, look.schema)
         if not look.schema.known:
             return look, panel
-        try:
-            check_cutoffs(panel, None, None, self.horizon)
+        if are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
             return look, panel
-        except (KnownValuesError, EventTableError):
-            pass
         names = look.schema.known
         schema = look.schema.replace(known=(), past=(*look.schema.past, *names))
         look = replace(look, schema=schema, why=look.why | dict.fromkeys(names, NO_PLAN))
