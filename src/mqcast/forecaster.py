@@ -317,7 +317,7 @@ class Forecaster(Generic[IntoDataFrameT]):
         found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
         is_paths = isinstance(found, Paths)
         if cutoff is None:
-            warn_of_lag(panel, found.ids if is_paths else found[id].unique(maintain_order=True))
+            warn_of_lag(panel, found.ids if is_paths else found[id])
         return replace(found, frame_types=frame_types) if is_paths else frame_types.to_native(found, id)
 
     def revisions(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from mqcast.data.export import some_series
 from mqcast.data.frequency import show_time
@@ -53,9 +54,13 @@ def _with_plan(panel: Panel, horizon: int, strictly: bool) -> np.ndarray:
     return whole
 
 
-def warn_of_lag(panel: Panel, forecast: Iterable[str]) -> None:
+def warn_of_lag(panel: Panel, forecast: pl.Series | Iterable[str]) -> None:
     """Say how many of the series that were forecast from the latest observation of all were last observed before it."""
-    ends, series = _ends(panel), np.array([panel.index_of(name) for name in forecast], int)
+    ends = _ends(panel)
+    if (ends == ends.max()).all():
+        return
+    names = forecast.unique(maintain_order=True) if isinstance(forecast, pl.Series) else forecast
+    series = np.array([panel.index_of(name) for name in names], int)
     behind, latest = series[ends[series] < ends.max()], show_time(int(ends.max()))
     if behind.size:
         first = f"{quoted(panel.ids[int(behind[0])].as_py())} at {show_time(int(ends[behind[0]]))}"

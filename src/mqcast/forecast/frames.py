@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from mqcast.data.cutoffs import CutoffPlan
@@ -85,13 +86,14 @@ def warn_of_future(panel: Panel, horizon: int) -> None:
     )
 
 
-def are_planned(panel: Panel, horizon: int) -> np.ndarray:
+def are_planned(panel: Panel, horizon: int) -> npt.NDArray[np.bool_]:
     """Of the series that are forecast from the last observation, whether their plan reaches the horizon."""
     time = panel.last_observed_time()
     plan = CutoffPlan.between(panel, WindowConfig(horizon=horizon, history=1, num_fcts=1), time, time)
     if not panel.schema.known:
         return np.ones(len(plan.series), bool)
-    return ~panel.unplanned(plan.series, plan.last_fct, horizon).any(axis=1)
+    lacks: npt.NDArray[np.bool_] = panel.unplanned(plan.series, plan.last_fct, horizon)
+    return ~lacks.any(axis=1)
 
 
 def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int) -> np.ndarray:
