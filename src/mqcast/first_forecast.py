@@ -17,7 +17,7 @@ from mqcast.data.plan import with_plan
 from mqcast.data.source import Source, open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, MqcastError, MqcastWarning, warn
+from mqcast.errors import ArtifactError, FutureMissingWarning, MqcastError, MqcastWarning, warn
 from mqcast.forecast.frames import are_planned
 from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
@@ -245,7 +245,7 @@ class _Work:
             text = f"Note: {one.message}."
             if not issubclass(one.category, MqcastWarning):
                 warn(str(one.message), one.category)
-            elif text not in self.decisions:
+            elif text not in self.decisions and one.category is not FutureMissingWarning:  # of what predict tells
                 self._decide(text)
         return result
 

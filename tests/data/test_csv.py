@@ -135,6 +135,18 @@ def test_a_text_among_prices_is_told_unless_the_column_is_said_to_be_a_category(
         assert "9,3,1" in said.vocabularies["price"]
 
 
+def test_dots_between_thousands_are_no_decimals(tmp_path):
+    def read(*rows: str) -> list:
+        return read_table(written(tmp_path, "\n".join(["units;price", *rows])))["units"].to_list()
+
+    with pytest.raises(
+        errors.SourceError, match=r"'units': .*row 3: '14\.000' may be thousands or a decimal, since 'pri"
+    ):
+        read("900;1,5", "14.000;1,7")
+    assert read("900;1.5", "14.125;1.7") == [900.0, 14.125]
+    assert read("900.5;1,5", "14.125;1,7") == [900.5, 14.125]
+
+
 def test_a_row_is_counted_in_its_own_file(tmp_path):
     written(tmp_path, HEAD + "A,2024-01-14,2\n", "parts/one.csv")
     written(tmp_path, HEAD.replace("A", "B") + ",2024-01-14,2\n", "parts/two.csv")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from mqcast.data.cutoffs import CutoffPlan
@@ -86,14 +85,14 @@ def warn_of_future(panel: Panel, horizon: int) -> None:
     )
 
 
-def are_planned(panel: Panel, horizon: int) -> npt.NDArray[np.bool_]:
+def are_planned(panel: Panel, horizon: int) -> np.ndarray:
     """Of the series that are forecast from the last observation, whether their plan reaches the horizon."""
     time = panel.last_observed_time()
     plan = CutoffPlan.between(panel, WindowConfig(horizon=horizon, history=1, num_fcts=1), time, time)
     if not panel.schema.known:
         return np.ones(len(plan.series), bool)
-    lacks: npt.NDArray[np.bool_] = panel.unplanned(plan.series, plan.last_fct, horizon)
-    return ~lacks.any(axis=1)
+    lacks = panel.unplanned(plan.series, plan.last_fct, horizon)
+    return np.asarray(~lacks.any(axis=1))
 
 
 def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int) -> np.ndarray:
@@ -103,7 +102,7 @@ def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: in
     _, exists = panel.rows_at(series, cutoff + 1, horizon)
     if exists.all():
         return exists
-    return exists & ~panel.unplanned(series, cutoff, horizon).any(axis=1)[:, None]
+    return exists & ~panel.unplanned(series, cutoff, horizon).any(axis=1, keepdims=True)
 
 
 def _check_rows(panel: Panel, plan: CutoffPlan) -> None:
