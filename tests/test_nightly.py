@@ -75,6 +75,22 @@ def test_each_series_is_forecast_from_its_own_end_and_ids_choose_series(place):
     assert facts["last_cutoff"] == "2024-06-30 00:00:00"
 
 
+def test_an_incomplete_plan_is_counted_and_an_error_for_the_series_that_was_asked_for(tmp_path):
+    sales = pl.DataFrame(rows("a", WEEKS) + rows("b", WEEKS)).with_columns(promo=1.0)
+    plan = pl.DataFrame(rows("a", WEEKS + HORIZON) + rows("b", WEEKS + HORIZON - 1)).drop("y").with_columns(promo=0.0)
+    sales.write_csv(tmp_path / "sales.csv")
+    plan.filter(pl.col("ds") > sales["ds"].max()).write_csv(tmp_path / "plan.csv")
+    (tmp_path / "run.toml").write_text(f'[schema]\nknown = ["promo"]\n\n[window]\nhorizon = {HORIZON}\n')
+    config = ("--config", "run.toml")
+    assert run("pack", "sales.csv", "panel", "--future", "plan.csv", *config, cwd=tmp_path).returncode == 0
+    assert run("fit", "panel", "run", "--model", "seasonal-naive", *config, cwd=tmp_path).returncode == 0
+    facts = said(run("forecast", "run", "panel", "out.csv", "--json", cwd=tmp_path))
+    assert (facts["rows"], facts["left_out"]) == (HORIZON, {"series": 1, "first": ["b"]})
+    assert [one["kind"] for one in facts["warnings"]] == ["IncompletePlanWarning"]
+    facts = said(run("forecast", "run", "panel", "out.csv", "--id", "b", "--json", cwd=tmp_path), 2)
+    assert facts["error"]["kind"] == "KnownValuesError"
+
+
 def test_one_cutoff_and_a_span_of_cutoffs_contradict_each_other(place):
     done = run("forecast", "run", "panel", "no.parquet", "--cutoff", "each", "--first", "2024-06-30", cwd=place)
     assert (done.returncode, "leave out --first and --last" in done.stderr) == (2, True)

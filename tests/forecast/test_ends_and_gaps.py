@@ -148,6 +148,29 @@ def test_a_series_that_ended_without_a_plan_is_left_out_of_forecasts_from_each_e
         made.predict(rows.filter(pl.col("y").is_not_null()), cutoff="each")
 
 
+@pytest.mark.parametrize("kind", [None, float("nan")])
+def test_an_empty_value_of_a_plan_is_a_row_that_is_missing(kind):
+    whole = PLAN.with_columns(promo=pl.col("promo").cast(pl.Float64))
+    plan = whole.filter(pl.col("y").is_null()).drop("y")
+    at = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS + 1])
+    empty = plan.with_columns(promo=pl.when(at).then(kind).otherwise("promo"))
+    with pytest.warns(errors.IncompletePlanWarning, match=r"1 of 3 .* at 2023-03-05 …\); .*fill=.* empty values mean"):
+        assert new().fit(whole).predict(future=empty)["unique_id"].n_unique() == 2
+    filled = new(Schema(known=["promo"], fill={"promo": 0})).fit(whole)
+    assert filled.predict(future=empty)["unique_id"].n_unique() == 3
+    with pytest.raises(errors.KnownValuesError, match="has to be known ahead but is missing"):
+        new().fit(whole).predict(future=plan.with_columns(promo=pl.lit(kind, pl.Float64)))
+
+
+def test_a_page_tells_of_plans_that_lack_rows_once(tmp_path):
+    with pytest.warns(errors.FutureMissingWarning):
+        made = new(model="mqt").fit(HOLE)
+    with pytest.warns(errors.IncompletePlanWarning) as told:
+        page = made.page(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(told) == 1
+    assert "1 of 3 series are not forecast" in page
+
+
 # -- the future --------------------------------------------------------------------------------------------------------
 
 

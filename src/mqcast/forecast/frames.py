@@ -154,7 +154,8 @@ def warn_of_plans(panel: Panel, lacking: set[Place], horizon: int, num_series: i
             f"{len({one for one, _ in lacking})} of {num_series} series are not forecast"
             f"{' from all cutoffs' if several else ''}, since their plan lacks rows within the horizon of {horizon} "
             f"steps ({_first(panel, lacking, panel.schema.known[0])} …); add rows with "
-            f"{', '.join(panel.schema.known[:4])} up to the last target date",
+            f"{', '.join(panel.schema.known[:4])} up to the last target date; fill={{…}} in the schema says what empty "
+            "values mean",
             IncompletePlanWarning,
         )
 
