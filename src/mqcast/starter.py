@@ -162,7 +162,7 @@ def _id(source: Source, time: str, candidates: list[str]) -> str:
         return (named or candidates)[0]  # its doubled rows are told when the data are packed
     for size in range(1, MOST_ID_COLUMNS + 1):
         for names in combinations(series[:MOST_CANDIDATES], size):
-            if codes.select(*names, time).is_duplicated().mean() <= FEW_DOUBLED:
+            if codes.select(*names, time).is_duplicated().sum() <= FEW_DOUBLED * codes.height:
                 return PLUS.join(sorted(names, key=candidates.index))
     raise MissingColumnError(f"the id column cannot be guessed among {', '.join(candidates)}; name it: --id")
 

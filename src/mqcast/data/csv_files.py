@@ -19,6 +19,7 @@ from mqcast.errors import SourceError, quoted
 
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folder, which may have notes
+EXCEL_ENDING = ".xlsx"  # one sheet, read as CSV is
 BLOCK_BYTES = 16 * 2**20
 DELIMITERS = ",;\t|"
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"

@@ -14,7 +14,6 @@ from mqcast.data.csv_files import CsvSource
 from mqcast.data.parquet_files import first_line, refuse_repeated
 from mqcast.errors import ConfigError, SourceError
 
-ENDING = ".xlsx"
 MOST_ROWS = 1_048_575  # of a sheet, below the names of the columns
 
 
