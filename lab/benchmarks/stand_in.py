@@ -31,7 +31,7 @@ class StandIn(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """(batch, horizon, time, quantile)."""
         steps = batch.loc.shape[1]
-        parts = [batch.inputs[..., None], batch.observed[:, :steps, None].float(), batch.past_number]
+        parts = [batch.inputs()[..., None], batch.observed[:, :steps, None].float(), batch.past_number]
         x = torch.cat([*parts, batch.known_number[:, :steps]], dim=-1).transpose(1, 2)
         for convolution in self.convolutions:
             x = F.relu(convolution(F.pad(x, (convolution.dilation[0], 0))))

@@ -144,7 +144,7 @@ def test_targets_are_the_steps_ahead_on_the_creation_times_scale():
                     assert targets[b, h - 1, t] == expected
                     assert scored[b, h - 1, t] == (batch.observed[b, t + h] & batch.is_fct[b, t])
         unseen = ~batch.observed[:, :num_steps]
-        assert (batch.inputs[unseen] == 0).all()
+        assert (batch.inputs()[unseen] == 0).all()
 
 
 def test_scored_pairs_are_all_observed_pairs():

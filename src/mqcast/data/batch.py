@@ -61,9 +61,12 @@ class Batch:
     def horizon(self) -> int:
         return self.values.shape[1] - self.loc.shape[1]
 
-    @cached_property
     def inputs(self) -> Float[Tensor, "batch time"]:
         """The scaled target up to each creation time; 0 where it is not observed."""
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> Float[Tensor, "batch time"]:
         num_steps = self.loc.shape[1]
         scales = (self.loc, self.scale, self.unit, self.knee)
         scaled = scaled_inputs(self.values[:, :num_steps], *scales, log1p=self.log1p)

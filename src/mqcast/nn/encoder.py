@@ -169,7 +169,7 @@ class Encoder(nn.Module):
 
     def _covariates(self, batch: Batch) -> Parts:
         """y, whether it was observed, the past columns and whether they were; location and scale."""
-        y = batch.inputs
+        y = batch.inputs()
         columns = [y, batch.observed[:, : y.shape[1]].to(y)]
         if self.scale_inputs:
             columns += [torch.asinh(batch.loc / batch.scale), batch.scale.log()]
