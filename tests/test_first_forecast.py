@@ -233,6 +233,46 @@ def test_excel_is_read_and_written_and_no_name_becomes_a_formula(tmp_path):
         made(tmp_path / "bad.xlsx", tmp_path / "bad")
 
 
+def test_excel_with_titles_and_dates_as_text_is_read_and_its_rows_are_told(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    rows = [("item", "week", "units"), *((name, f"{day:02}.01.2024", day) for name in "ab" for day in range(1, 32))]
+
+    def book(*rows: tuple) -> str:
+        made = openpyxl.Workbook()
+        for row in rows:
+            made.active.append(row)
+        made.save(tmp_path / "sales.xlsx")
+        return str(tmp_path / "sales.xlsx")
+
+    found = made(book(("Sales of January",), (), *rows), tmp_path / "titles")
+    assert found.forecast["week"].min() == dt.datetime(2024, 2, 1)
+    for changed, match in (
+        (("a", "02.01.2024", "sold out"), r"'units' is text because of .*sales.xlsx, row 5: 'sold out'"),
+        (("a", "1 Jan", 3), r"'week' is text because of .*sales.xlsx, row 5: '1 Jan'"),
+    ):
+        with pytest.raises(MqcastError, match=match):
+            made(book(("Sales of January",), (), *rows[:2], changed, *rows[3:]), tmp_path / "mistakes")
+
+
+def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
+    frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
+    with pytest.raises(MqcastError, match="2 rows; aggregate them"):
+        made(pl.concat([frame, frame.head(1)]), tmp_path)
+
+
+def test_a_plan_that_lacks_rows_of_some_series_is_used_for_the_others(tmp_path):
+    whole = sales(ahead=HORIZON)
+    is_late, tea = pl.col("units").is_null() & (pl.col("week") == whole["week"].max()), pl.col("product") == "tea"
+    found = made(whole.filter(~(is_late & tea & (pl.col("shop") == 1))), tmp_path / "one")
+    assert roles(found)["promo"] == "known"
+    assert found.forecast["shop+product"].n_unique() == 3
+    notes = [text for text in found.decisions if "their plan lacks rows" in text]
+    assert any("1 of 4 series are not forecast, since" in text for text in notes)
+    rare = made(whole.filter(~(is_late & (tea | (pl.col("shop") == 1)))), tmp_path / "most")
+    assert roles(rare)["promo"] == "past"
+    assert rare.forecast["shop+product"].n_unique() == 4
+
+
 def test_excel_without_its_extra_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr("mqcast.data.excel_files.has_openpyxl", lambda: False)
     with pytest.raises(MqcastError, match=r"mqcast\[excel\]"):

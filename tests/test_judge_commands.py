@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mqcast import Forecaster, Panel, evaluate, volatility
 from mqcast.cli import app
-from mqcast.cli.app import main
+from mqcast.cli.app import _with_options, main
 from mqcast.data.export import frames_of
 from mqcast.errors import ConfigError, MqcastError
 from mqcast.models.recipe import settings_for
@@ -46,6 +46,11 @@ def home(tmp_path_factory) -> Path:
     run("fit", home / "panel", home / "run", "--config", home / "mqcast.toml", *SMALL, "--processes", 1, "--json")
     run("revisions", home / "run", home / "panel", home / "rev.parquet", "--start", "2020-01-05", "--processes", 1)
     return home
+
+
+def test_mistakes_name_the_options_of_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["mqcast", "evaluate"])
+    assert _with_options("say which is yours: id=…, or missing='drop'") == "say which is yours: --id, or --missing drop"
 
 
 def test_init_guesses_the_roles_and_explains_every_line(home: Path):

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from test_cli import run
 
+from mqcast import Forecaster, Panel
 from mqcast.cli.app import main
 from mqcast.cli.output import print_json
 
@@ -73,6 +74,30 @@ def test_each_series_is_forecast_from_its_own_end_and_ids_choose_series(place):
     assert pl.read_csv(place / "one.csv")["unique_id"].unique().to_list() == ["lags"]
     facts = said(run("forecast", "run", "panel", "at.parquet", "--cutoff", "2024-06-30", "--json", cwd=place))
     assert facts["last_cutoff"] == "2024-06-30 00:00:00"
+
+
+def test_a_saved_forecaster_of_any_model_forecasts_on_the_command_line(place, tmp_path):
+    Forecaster.load(place / "run", Panel.open(place / "panel")).save(tmp_path / "saved")
+    for folder in (place / "run", tmp_path / "saved"):
+        facts = said(run("forecast", str(folder), "panel", f"{tmp_path}/{folder.name}.csv", "--json", cwd=place))
+        assert facts["series"] == 2
+    assert (tmp_path / "run.csv").read_text() == (tmp_path / "saved.csv").read_text()
+
+
+def test_an_incomplete_plan_is_counted_and_an_error_for_the_series_that_was_asked_for(tmp_path):
+    sales = pl.DataFrame(rows("a", WEEKS) + rows("b", WEEKS)).with_columns(promo=1.0)
+    plan = pl.DataFrame(rows("a", WEEKS + HORIZON) + rows("b", WEEKS + HORIZON - 1)).drop("y").with_columns(promo=0.0)
+    sales.write_csv(tmp_path / "sales.csv")
+    plan.filter(pl.col("ds") > sales["ds"].max()).write_csv(tmp_path / "plan.csv")
+    (tmp_path / "run.toml").write_text(f'[schema]\nknown = ["promo"]\n\n[window]\nhorizon = {HORIZON}\n')
+    config = ("--config", "run.toml")
+    assert run("pack", "sales.csv", "panel", "--future", "plan.csv", *config, cwd=tmp_path).returncode == 0
+    assert run("fit", "panel", "run", "--model", "seasonal-naive", *config, cwd=tmp_path).returncode == 0
+    facts = said(run("forecast", "run", "panel", "out.csv", "--json", cwd=tmp_path))
+    assert (facts["rows"], facts["left_out"]) == (HORIZON, {"series": 1, "first": ["b"]})
+    assert [one["kind"] for one in facts["warnings"]] == ["IncompletePlanWarning"]
+    facts = said(run("forecast", "run", "panel", "out.csv", "--id", "b", "--json", cwd=tmp_path), 2)
+    assert facts["error"]["kind"] == "KnownValuesError"
 
 
 def test_one_cutoff_and_a_span_of_cutoffs_contradict_each_other(place):

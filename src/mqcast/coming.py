@@ -106,7 +106,7 @@ def basis_of(
     facts = {"trained on": "other data: those it was fitted with" if is_new else "these data"}
     full = ""
     if isinstance(fitted, CanDescribe):
-        trained = fitted.describe(panel, cutoff, cutoff)
+        trained, _ = recorded(lambda: fitted.describe(panel, cutoff, cutoff))  # its warnings were those of the forecast
         facts |= {name: text for name, text in trained.facts.items() if name != "model"}
         full = trained.config
     if config is not None:

@@ -30,6 +30,7 @@
     Interrupted                  a KeyboardInterrupt: training was asked to stop by a signal; it is saved
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
+`IncompletePlanWarning` (one of these: series without known columns for all coming steps),
 `TargetsLeftOutWarning` (dates without a row), `FutureMissingWarning` (what `predict` will need is not there yet),
 `LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
@@ -309,6 +310,10 @@ class EventReachWarning(MqcastWarning):
 
 class SeriesLeftOutWarning(MqcastWarning):
     """Series that cannot be forecast from the cutoffs that were asked for."""
+
+
+class IncompletePlanWarning(SeriesLeftOutWarning):
+    """Series whose plan, the known columns of the coming steps, lacks rows."""
 
 
 class TargetsLeftOutWarning(MqcastWarning):

@@ -10,15 +10,15 @@ import polars as pl
 
 from mqcast.arguments import names_of, number, path_of, whole_number
 from mqcast.coming import recorded
-from mqcast.data.excel_files import ENDING, MOST_ROWS, excel_of, has_openpyxl, read_excel
+from mqcast.data.excel_files import MOST_ROWS, excel_of, has_openpyxl
 from mqcast.data.joined import PLUS, id_columns
 from mqcast.data.panel import Panel
 from mqcast.data.plan import with_plan
-from mqcast.data.source import Source, open_source
+from mqcast.data.source import open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, EventTableError, KnownValuesError, MqcastError, MqcastWarning, warn
-from mqcast.forecast.frames import check_cutoffs
+from mqcast.errors import ArtifactError, FutureMissingWarning, MqcastError, MqcastWarning, warn
+from mqcast.forecast.frames import are_planned
 from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
 from mqcast.report.coming import step_of
@@ -30,6 +30,7 @@ FORECAST, EXCEL, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
     *("forecast.csv", "forecast.xlsx", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"),
 )
 NO_PLAN = "its coming values are not in the data"
+LEAST_PLANNED = 0.5  # of the series: with fewer plans, known columns are used as past ones, and all series are forecast
 FEWEST_HORIZONS = 3  # of history for a backtest: one is held out
 
 
@@ -95,10 +96,10 @@ def quick(
         raise ArtifactError(f"{place} already exists; choose another folder, or delete it")
     said = {"known": names_of("known", known), "past": names_of("past", past), "static": names_of("static", static)}
     joined = None if id is None else PLUS.join(names_of("id", id))
-    look = look_at(_opened(frame), joined, time, target, said)
+    look = look_at(open_source(frame), joined, time, target, said)
     if future is not None:
         schema, why = look.schema, look.why
-        rows = with_plan(look.source, _opened(future), schema)
+        rows = with_plan(look.source, open_source(future), schema)
         look = look_at(rows, schema.id, schema.time, schema.target, said)
         look = replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
     look = replace(look, schema=look.schema.replace(holidays=names_of("holidays", holidays)))
@@ -149,15 +150,12 @@ class _Work:
         return FirstForecast(self.folder, roles, tuple(self.decisions), forecast, backtest, forecaster)
 
     def _usable(self, look: Look) -> tuple[Look, Panel]:
-        """The panel; known columns that do not reach the coming steps are taken as past ones."""
+        """The panel; known columns that do not reach the coming steps of most series are taken as past ones."""
         panel = Panel.from_frame(look.source, look.schema)
         if not look.schema.known:
             return look, panel
-        try:
-            check_cutoffs(panel, None, None, self.horizon)
+        if are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
             return look, panel
-        except (KnownValuesError, EventTableError):
-            pass
         names = look.schema.known
         schema = look.schema.replace(known=(), past=(*look.schema.past, *names))
         look = replace(look, schema=schema, why=look.why | dict.fromkeys(names, NO_PLAN))
@@ -244,10 +242,10 @@ class _Work:
         """What a call gives; what mqcast warns of meanwhile is told, once."""
         result, caught = recorded(make)
         for one in caught:
-            text = f"Note: {one.message}."
+            text = f"Note: {str(one.message).rstrip('.')}."
             if not issubclass(one.category, MqcastWarning):
                 warn(str(one.message), one.category)
-            elif text not in self.decisions:
+            elif text not in self.decisions and one.category is not FutureMissingWarning:  # of what predict tells
                 self._decide(text)
         return result
 
@@ -271,12 +269,6 @@ def _in_columns(roles: pl.DataFrame) -> str:
     widths = [max(len(str(row[i])) for row in rows) for i in range(2)]
     lines = [f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}".rstrip() for row in rows]
     return "\n".join([*lines, "If a role is wrong, say it: id, time, target, known, past or static."])
-
-
-def _opened(frame: Any) -> Source:
-    """Frames, Parquet and CSV as everywhere; and one file of Excel."""
-    is_excel = isinstance(frame, str | Path) and str(frame).lower().endswith(ENDING)
-    return open_source(read_excel(path_of("frame", frame)) if is_excel else frame)
 
 
 def _day(date: Any) -> str:

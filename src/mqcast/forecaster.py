@@ -27,7 +27,7 @@ from mqcast.errors import ConfigError, NotFittedError, quoted
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.slices import Slices
 from mqcast.forecast.ends import by_end, ids_of, only, warn_of_lag
-from mqcast.forecast.frames import first_and_last_cutoff, warn_of_future
+from mqcast.forecast.frames import first_and_last_cutoff, require_plans, warn_of_future
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.paths import Paths
 from mqcast.joint.spans import Spans
@@ -292,8 +292,8 @@ class Forecaster(Generic[IntoDataFrameT]):
 
         frame: new history, without training again; default: the fitted data. future: rows of known columns after the
         last sale, which replace those of the history. static, events: for new items and dates, in addition to the
-        fitted ones. ids: the series to forecast; default: all. cutoff: the date to forecast from; default: the last one
-        with a sale; "each": for each series its own last one.
+        fitted ones. ids: the series to forecast; default: all whose known columns reach the horizon. cutoff: the date
+        to forecast from; default: the last one with a sale; "each": for each series its own last one.
 
         paths: so many joint forecasts of all steps, as `Paths`; with `group`, a static column, series of one group go
         together. spans: pairs of first and last step, [(1, 4), (3, 8)], for quantiles of the totals over them, from
@@ -304,17 +304,20 @@ class Forecaster(Generic[IntoDataFrameT]):
         asked = Asked(horizon, paths, spans, group, seed, spans_by) if is_joint else None
         panel, frame_types = self._panel(frame, future, static, events)
         id, wanted = panel.schema.id, panel if ids is None else only(panel, ids)
+        at = panel.last_observed_date if cutoff is None else cutoff
 
         def forecast(made: Made) -> pl.DataFrame:
             if cutoff == "each":
-                return pl.concat([made(part, end, end) for end, part in by_end(wanted)]).sort(id, maintain_order=True)
-            at = panel.last_observed_date if cutoff is None else cutoff
+                parts = by_end(wanted, horizon, strictly=ids is not None)
+                return pl.concat([made(part, end, end) for end, part in parts]).sort(id, maintain_order=True)
+            if ids is not None and wanted.num_series > 1:  # of one alone, the forecast itself raises
+                require_plans(wanted, at, horizon)
             return made(wanted, at, at)
 
         found = self._asked_for(asked, forecast, wanted, panel, None if cutoff == "each" else cutoff)
         is_paths = isinstance(found, Paths)
         if cutoff is None:
-            warn_of_lag(panel, found.ids if is_paths else found[id].unique(maintain_order=True))
+            warn_of_lag(panel, found.ids if is_paths else found[id])
         return replace(found, frame_types=frame_types) if is_paths else frame_types.to_native(found, id)
 
     def revisions(
@@ -368,7 +371,8 @@ class Forecaster(Generic[IntoDataFrameT]):
         the plan to compare with; default: the one in the history.
         """
         base, frame_types = self._panel(frame, baseline, static, events)
-        found = side_by_side(self._forecast, base, future, self._fitted_as_[1].quantiles)
+        options = self._fitted_as_[1]
+        found = side_by_side(self._forecast, base, future, options.quantiles, options.horizon)
         return frame_types.to_native(found, base.schema.id)
 
     def backtest(
@@ -495,8 +499,8 @@ class Forecaster(Generic[IntoDataFrameT]):
         refuse_taken({"id": schema.id, "time": schema.time}, ("block", "looked_at", "weight"), "explain")
         number("above", above, 0, 1, or_low=True)
         names = ids_of(ids)
-        for name in names:
-            data.index_of(name)
+        at = data.last_observed_date if cutoff is None else cutoff
+        require_plans(only(data, names), at, self._fitted_as_[1].horizon)
         weights: list[pl.DataFrame] = []
         for name in names:
             weights.append(self.fitted_.explain(data, [name], cutoff, above))

@@ -11,6 +11,7 @@ from mqcast.data.plan import changes_of, with_changes
 from mqcast.data.schema import refuse_taken
 from mqcast.errors import ConfigError, DataError, quoted
 from mqcast.forecast.ends import only
+from mqcast.forecast.frames import require_plans
 from mqcast.levels import quantile_column
 
 BASELINE, CHANGE = "baseline", "change"
@@ -29,7 +30,7 @@ def named_scenarios(future: Any) -> dict[str, Any]:
 
 
 def side_by_side(
-    forecast: Callable[[Panel, Any], pl.DataFrame], base: Panel, future: Any, levels: Sequence[float]
+    forecast: Callable[[Panel, Any], pl.DataFrame], base: Panel, future: Any, levels: Sequence[float], horizon: int
 ) -> pl.DataFrame:
     """Forecasts of the items that change, from the last sale: q0.5, q0.5_baseline, q0.5_change …
 
@@ -42,6 +43,7 @@ def side_by_side(
     refuse_taken({"id": schema.id, "time": schema.time}, taken, "what_if")
     changes = [changes_of(frame, schema) for frame in scenarios.values()]
     panel, cutoff = only(base, _touched(base, changes)), base.last_observed_date
+    require_plans(panel, cutoff, horizon)
     frames, keys = frames_of(panel), [schema.id, "cutoff", schema.time, "horizon"]
     found = forecast(panel, cutoff).rename({column: f"{column}_{BASELINE}" for column in columns})
     for part, end in zip(changes, endings, strict=True):

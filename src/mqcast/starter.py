@@ -66,6 +66,7 @@ PLANNED = {  # words in the names of columns that are known ahead, if someone pl
     *("holiday", "holidays", "event", "feature", "display", "open", "aktion", "preis", "rabatt"),
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
+FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
 ONE_SERIES = "series"  # the id of data without one
 AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
@@ -159,6 +160,10 @@ def _id(source: Source, time: str, candidates: list[str]) -> str:
     named = [name for name in ordered if name.lower() in IDS]
     if len(named) == 1 or len(candidates) == 1:
         return (named or candidates)[0]  # its doubled rows are told when the data are packed
+    for size in range(1, MOST_ID_COLUMNS + 1):
+        for names in combinations(series[:MOST_CANDIDATES], size):
+            if codes.select(*names, time).is_duplicated().sum() <= FEW_DOUBLED * codes.height:
+                return PLUS.join(sorted(names, key=candidates.index))
     raise MissingColumnError(f"the id column cannot be guessed among {', '.join(candidates)}; name it: --id")
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from mqcast import Panel, Schema, errors
+from mqcast.data.excel_files import excel_of
 from mqcast.data.source import open_source, read_table
 from mqcast.evaluation import evaluate
 
@@ -133,6 +134,24 @@ def test_a_text_among_prices_is_told_unless_the_column_is_said_to_be_a_category(
             Panel.from_frame(path, SCHEMA)
         said = Panel.from_frame(path, SCHEMA.replace(kinds={"price": "category"}))
         assert "9,3,1" in said.vocabularies["price"]
+
+
+def test_a_panel_of_excel_is_that_of_csv_bit_for_bit(sales, tmp_path, same_arrays):
+    pytest.importorskip("openpyxl")
+    (tmp_path / "sales.xlsx").write_bytes(excel_of(sales))
+    same_arrays(Panel.from_frame(tmp_path / "sales.xlsx", SCHEMA), Panel.from_frame(sales, SCHEMA))
+
+
+def test_dots_between_thousands_are_no_decimals(tmp_path):
+    def read(*rows: str) -> list:
+        return read_table(written(tmp_path, "\n".join(["units;price", *rows])))["units"].to_list()
+
+    with pytest.raises(
+        errors.SourceError, match=r"'units': .*row 3: '14\.000' may be thousands or a decimal, since 'pri"
+    ):
+        read("900;1,5", "14.000;1,7")
+    assert read("900;1.5", "14.125;1.7") == [900.0, 14.125]
+    assert read("900.5;1,5", "14.125;1,7") == [900.5, 14.125]
 
 
 def test_a_row_is_counted_in_its_own_file(tmp_path):

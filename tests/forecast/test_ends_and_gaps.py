@@ -69,6 +69,108 @@ def test_a_hole_in_the_plan_is_still_an_error():
         new().fit(plan).predict()
 
 
+# -- plans that lack rows ----------------------------------------------------------------------------------------------
+
+
+def without(rows: pl.DataFrame, name: str, *weeks: int) -> pl.DataFrame:
+    return rows.filter((pl.col("unique_id") != name) | ~pl.col("ds").is_in(WEEKS.gather(list(weeks)).implode()))
+
+
+PLAN = frame(future=HORIZON)
+HOLE = without(PLAN, "b", NUM_WEEKS + 1)
+LACKS = r"1 of 3 series are not forecast, .* \(series 'b', column 'promo', at 2023-03-05 …\); add rows with promo"
+
+
+@pytest.mark.parametrize("model", ["seasonal-naive", "mqcnn", "mean_of(mqcnn, seasonal-naive)"])
+@pytest.mark.parametrize("cutoff", [None, "each"])
+def test_series_with_a_complete_plan_are_forecast_as_if_all_were_complete(model, cutoff):
+    made = new(model=model).fit(PLAN)
+    with pytest.warns(errors.IncompletePlanWarning, match=LACKS):
+        found = made.predict(HOLE, cutoff=cutoff)
+    wanted = made.predict(PLAN, cutoff=cutoff).filter(pl.col("unique_id") != "b")
+    assert found.select("unique_id", "ds").equals(wanted.select("unique_id", "ds"))
+    rtol = 1e-5 if cutoff else 0  # other series in the batch change the last bits of sums; here they are the same
+    np.testing.assert_allclose(found["q0.9"], wanted["q0.9"], rtol=rtol)
+
+
+@pytest.mark.parametrize("cutoff", [None, "each"])
+def test_a_series_that_was_asked_for_must_have_a_plan(cutoff):
+    made = new().fit(PLAN)
+    for ids in ("b", ["a", "b"]):
+        with pytest.raises(errors.KnownValuesError, match=r"series 'b', column 'promo', at 2023-03-05: .* missing"):
+            made.predict(HOLE, ids=ids, cutoff=cutoff)
+    assert made.predict(HOLE, ids=["a", "c"], cutoff=cutoff)["unique_id"].n_unique() == 2
+
+
+def test_what_if_and_figures_of_a_series_without_a_plan_are_errors():
+    with pytest.warns(
+        errors.FutureMissingWarning, match="promo of .* not in the data for 1 series; .* leaves these out"
+    ):
+        made = new(model="mqt").fit(HOLE)
+    change = PLAN.filter(pl.col("y").is_null()).with_columns(promo=True).drop("y")
+    for call in (lambda: made.what_if(change), lambda: made.plot.fan("b"), lambda: made.explain(["a", "b"])):
+        with pytest.raises(errors.KnownValuesError, match="series 'b', column 'promo', at 2023-03-05"):
+            call()
+    assert made.what_if(change.filter(pl.col("unique_id") != "b"))["unique_id"].n_unique() == 2
+
+
+@pytest.mark.parametrize("model", ["seasonal-naive", "mqcnn"])
+def test_a_backtest_leaves_out_the_forecasts_whose_plan_lacks_rows(model):
+    made = new(model=model)
+    with pytest.warns(errors.IncompletePlanWarning, match="1 of 3 series are not forecast from all cutoffs"):
+        found = made.backtest(HOLE)
+    lacking = new(model=model).backtest(PLAN).join(found, on=["unique_id", "cutoff", "ds"], how="anti")
+    late = [WEEKS[i] for i in (NUM_WEEKS - 3, NUM_WEEKS - 2)]  # whose horizon has the missing week
+    assert lacking.select("unique_id", "cutoff").unique(maintain_order=True).rows() == [("b", week) for week in late]
+    assert lacking.height == 2 * HORIZON
+    kept = new(model=model).backtest(PLAN).join(found, on=["unique_id", "cutoff", "ds"], how="semi")
+    assert kept.equals(found)
+
+
+def test_which_series_are_forecast_does_not_depend_on_later_rows():
+    made = new(model="mqcnn").fit(PLAN)
+    at, plans = WEEKS[NUM_WEEKS - 1], []
+    for rows in (HOLE, HOLE.filter(pl.col("ds") <= WEEKS[NUM_WEEKS + 2])):
+        later = rows.with_columns(promo=pl.col("promo") ^ (pl.col("ds") > WEEKS[NUM_WEEKS + 1]))
+        with pytest.warns(errors.IncompletePlanWarning):
+            plans.append(made.revisions(later, at - dt.timedelta(weeks=2), at - dt.timedelta(weeks=2)))
+    assert plans[0].equals(plans[1])
+    assert plans[0]["unique_id"].unique(maintain_order=True).to_list() == ["a", "c"]
+
+
+def test_a_series_that_ended_without_a_plan_is_left_out_of_forecasts_from_each_end():
+    rows = frame((60, 57, 60), future=HORIZON)
+    made = new().fit(rows)
+    short = rows.filter((pl.col("unique_id") != "b") | (pl.col("ds") < WEEKS[58]))
+    with pytest.warns(errors.IncompletePlanWarning, match=r"1 of 3 .* \(series 'b', column 'promo', at 2023-02-12"):
+        assert made.predict(short, cutoff="each")["unique_id"].unique(maintain_order=True).to_list() == ["a", "c"]
+    with pytest.raises(errors.KnownValuesError, match="and in 2 more series"):
+        made.predict(rows.filter(pl.col("y").is_not_null()), cutoff="each")
+
+
+@pytest.mark.parametrize("kind", [None, float("nan")])
+def test_an_empty_value_of_a_plan_is_a_row_that_is_missing(kind):
+    whole = PLAN.with_columns(promo=pl.col("promo").cast(pl.Float64))
+    plan = whole.filter(pl.col("y").is_null()).drop("y")
+    at = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS + 1])
+    empty = plan.with_columns(promo=pl.when(at).then(kind).otherwise("promo"))
+    with pytest.warns(errors.IncompletePlanWarning, match=r"1 of 3 .* at 2023-03-05 …\); .*fill=.* empty values mean"):
+        assert new().fit(whole).predict(future=empty)["unique_id"].n_unique() == 2
+    filled = new(Schema(known=["promo"], fill={"promo": 0})).fit(whole)
+    assert filled.predict(future=empty)["unique_id"].n_unique() == 3
+    with pytest.raises(errors.KnownValuesError, match="has to be known ahead but is missing"):
+        new().fit(whole).predict(future=plan.with_columns(promo=pl.lit(kind, pl.Float64)))
+
+
+def test_a_page_tells_of_plans_that_lack_rows_once(tmp_path):
+    with pytest.warns(errors.FutureMissingWarning):
+        made = new(model="mqt").fit(HOLE)
+    with pytest.warns(errors.IncompletePlanWarning) as told:
+        page = made.page(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(told) == 1
+    assert "1 of 3 series are not forecast" in page
+
+
 # -- the future --------------------------------------------------------------------------------------------------------
 
 

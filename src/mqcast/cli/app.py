@@ -241,10 +241,12 @@ def _main() -> None:
 
 
 def _with_options(text: str) -> str:
-    """Rewrite arguments that are options of the command: missing='drop' becomes --missing drop."""
+    """Rewrite arguments that are options of the command: missing='drop' becomes --missing drop, id=… --id."""
     commands = typer.main.get_command(_program.commands).commands  # type: ignore[attr-defined]
     command = next((commands[word] for word in sys.argv[1:] if word in commands), None)
     names = {} if command is None else {option.name: option.opts[0] for option in command.params}
-    return re.sub(
-        r"\b(\w+)='([^']*)'", lambda match: f"{names[match[1]]} {match[2]}" if match[1] in names else match[0], text
-    )
+
+    def option(match: re.Match[str]) -> str:
+        return f"{names[match[1]]} {match[2] or ''}".rstrip() if match[1] in names else match[0]
+
+    return re.sub(r"\b(\w+)=(?:'([^']*)'|…)", option, text)

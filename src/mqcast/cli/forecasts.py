@@ -270,7 +270,8 @@ def _forecast(
     as_json: bool,
     asked: Asked | None = None,
 ) -> None:
-    trained, data = open_model(run, device), Panel.open(panel)
+    data = Panel.open(panel)
+    trained = _opened(run, data, device)
     by_heads = None if asked is None else asked.by_heads(trained)
     if by_heads is not None:
         totals = by_heads(data, first, last)
@@ -283,6 +284,14 @@ def _forecast(
         facts = _write(trained, data, out, first, last, as_json, asked)
     if is_first():
         tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
+
+
+def _opened(run: Path, data: Panel, device: str) -> FittedModel:
+    """The model of a run, or of a folder that Forecaster.save wrote."""
+    from mqcast.forecaster import Forecaster
+    from mqcast.forecaster_files import FACTS
+
+    return Forecaster.load(run, data).fitted_ if (run / FACTS).exists() else open_model(run, device)
 
 
 def _write(

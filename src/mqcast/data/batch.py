@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,10 @@ class Batch:
 
     def inputs(self) -> Float[Tensor, "batch time"]:
         """The scaled target up to each creation time; 0 where it is not observed."""
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> Float[Tensor, "batch time"]:
         num_steps = self.loc.shape[1]
         scales = (self.loc, self.scale, self.unit, self.knee)
         scaled = scaled_inputs(self.values[:, :num_steps], *scales, log1p=self.log1p)
@@ -78,13 +83,15 @@ class Batch:
         scaled = (ahead - self.loc[:, None]) / self.scale[:, None]
         return scaled if num_fcts is None else scaled[:, :, -num_fcts:]
 
-    def precedents(self) -> Float[Tensor, "batch time horizon precedents"]:
+    def precedents(self, num_fcts: int | None = None) -> Float[Tensor, "batch fct horizon precedents"]:
         """How far the target k steps before t + h was from the level k steps before t, on the scale of t.
 
-        It says how demand went on from here a year ago. 0 where it is unknown.
+        It says how demand went on from here a year ago. 0 where it is unknown. With `num_fcts`, only of the last ones.
         """
-        values = self.precedent[:, 1:].unfold(1, self.horizon, 1).transpose(2, 3)
-        scaled = (values - self.precedent_level[:, :, None]) / self.scale[:, :, None, None]
+        num_fcts = self.loc.shape[1] if num_fcts is None else num_fcts
+        values = self.precedent[:, 1 - num_fcts - self.horizon :].unfold(1, self.horizon, 1).transpose(2, 3)
+        level, scale = self.precedent_level[:, -num_fcts:], self.scale[:, -num_fcts:]
+        scaled = (values - level[:, :, None]) / scale[:, :, None, None]
         return compressed(scaled).nan_to_num(0.0)
 
     def is_scored(self, num_fcts: int | None = None, spans: Spans = ()) -> Bool[Tensor, "batch row fct"]:

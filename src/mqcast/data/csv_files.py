@@ -6,7 +6,7 @@ like any Parquet file. Memory holds one block of rows.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from mqcast.errors import SourceError, quoted
 
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folder, which may have notes
+EXCEL_ENDING = ".xlsx"  # one sheet, read as CSV is
 BLOCK_BYTES = 16 * 2**20
 DELIMITERS = ",;\t|"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")  # but for text: only empty
 WHOLE = r"^[+-]?(?:0|[1-9]\d{0,17})$"  # 007 is a name
 NUMBER = r"(?i)^[+-]?(?:(?:0|[1-9]\d{0,17})(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?$|^[+-]?inf(?:inity)?$"
@@ -35,10 +37,11 @@ TYPES = ("whole number", "number", "flag", *DATES)  # the first that fits all va
 class CsvSource(ParquetSource):
     """CSV files with a header, separated by commas, semicolons, tabs or bars, perhaps compressed by gzip."""
 
-    def __init__(self, files: Sequence[Path], what: str):
+    def __init__(self, files: Sequence[Path], what: str, *, shown: str | None = None, first_row: int = 2):
+        """`shown` and `first_row`: what errors call the one file, and its row below the names."""
         import pyarrow.parquet as pq  # slow to import
 
-        self._csv = [_File.of(file) for file in files]
+        self._csv = [_File.of(file, shown or str(file), first_row) for file in files]
         names = list(dict.fromkeys(name for file in self._csv for name in file.names))
         self._columns = {name: _Column(name) for name in names}
         self._rows: list[int] = []  # of each file
@@ -48,6 +51,7 @@ class CsvSource(ParquetSource):
                 for name in file.names:
                     self._columns[name].see(block[name], file, self._rows[-1])
                 self._rows[-1] += block.height
+        _refuse_thousands(list(self._columns.values()))
         folder = process.new_temporary_folder()
         process.keep_as_long_as(self, folder)
         path, writer = folder / "rows.parquet", None
@@ -83,30 +87,32 @@ class _File:
     path: Path
     names: list[str]
     delimiter: str
+    shown: str
+    first_row: int
 
     @classmethod
-    def of(cls, path: Path) -> "_File":
+    def of(cls, path: Path, shown: str, first_row: int) -> "_File":
         try:
             with pa.input_stream(str(path)) as stream:
                 start = stream.read(2**16).decode("utf-8-sig", errors="ignore")
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{path} cannot be read ({first_line(error)})", "write it again") from None
         unquoted = re.sub(r'"[^"]*"', "", start.partition("\n")[0])
-        file = cls(path, [], max(DELIMITERS, key=unquoted.count))
+        file = cls(path, [], max(DELIMITERS, key=unquoted.count), shown, first_row)
         with file._reader() as reader:
             try:
                 names = reader.schema.names
             except UnicodeDecodeError:
                 raise file._unreadable(ValueError("the names of its columns are no UTF8")) from None
         refuse_repeated(names, str(path))
-        return cls(path, names, file.delimiter)
+        return replace(file, names=names)
 
     @property
     def decimal_comma(self) -> bool:
         return self.delimiter != ","
 
     def place(self, row: int) -> str:
-        return f"{self.path}, row {row + 2}"  # the header is row 1, as in a spreadsheet
+        return f"{self.shown}, row {row + self.first_row}"  # as in a spreadsheet
 
     def _reader(self) -> Any:
         import pyarrow.csv as pacsv  # slow to import
@@ -147,6 +153,9 @@ class _Column:
     types: list[str] = field(default_factory=lambda: list(TYPES))
     why_text: str = ""
     is_mixed: bool = False  # text, though the first values are not
+    has_comma: bool = False  # in some value
+    dotted: str = ""  # the place of the first value with a dot
+    like_thousands: bool = True  # all values with a dot look like 14.000
 
     def see(self, texts: pl.Series, file: _File, before: int) -> None:
         """Look at more values, the first of which is in row `before` of the file."""
@@ -157,6 +166,8 @@ class _Column:
         if there.is_empty():
             return
         values = text.gather(there)
+        if file.decimal_comma and "number" in self.types:
+            self._see_signs(values, there, file, before)
         now = [kind for kind in self.types if _fits(values.head(1), kind, file.decimal_comma).all()]
         fits = {kind: _fits(values, kind, file.decimal_comma) for kind in now}
         left = [kind for kind in now if fits[kind].all()]
@@ -167,6 +178,15 @@ class _Column:
         self.types = left
         if left and self.kind is None:
             self.why_text = f"{file.place(before + int(there[0]))}: in {quoted(values[0])}, which is the day?"
+
+    def _see_signs(self, values: pl.Series, there: pl.Series, file: _File, before: int) -> None:
+        """Look for commas and dots in what may be numbers."""
+        has_dot = values.str.contains(".", literal=True)
+        self.has_comma |= bool(values.str.contains(",", literal=True).any())
+        self.like_thousands &= bool(values.filter(has_dot).str.contains(THOUSANDS).all())
+        if not self.dotted and has_dot.any():
+            row = int(has_dot.arg_max() or 0)
+            self.dotted = f"{file.place(before + int(there[row]))}: {quoted(values[row])}"
 
     @property
     def kind(self) -> str | None:
@@ -189,6 +209,19 @@ class _Column:
             return (text.str.to_lowercase() == "true").to_arrow()
         dates = text.str.to_datetime(kind, time_unit="us")
         return (dates.dt.date() if kind in DAYS else dates).to_arrow()
+
+
+def _refuse_thousands(columns: list[_Column]) -> None:
+    """Raise if dots may separate thousands, since another column has decimal commas."""
+    numbers = [column for column in columns if column.kind == "number"]
+    commas = [column.name for column in numbers if column.has_comma]
+    for column in numbers:
+        if commas and column.dotted and column.like_thousands:
+            raise SourceError(
+                f"{column.dotted} may be thousands or a decimal, since {quoted(commas[0])} has decimal commas",
+                "write numbers without a sign between thousands",
+                column=column.name,
+            )
 
 
 def _fits(values: pl.Series, kind: str, decimal_comma: bool) -> pl.Series:

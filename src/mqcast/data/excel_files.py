@@ -1,16 +1,19 @@
 """Excel files (.xlsx), read and written by openpyxl, which the extra `excel` installs."""
 
+import datetime as dt
 import importlib.util
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from mqcast.data.parquet_files import first_line
+from mqcast import process
+from mqcast.data.csv_files import CsvSource
+from mqcast.data.parquet_files import first_line, refuse_repeated
 from mqcast.errors import ConfigError, SourceError
 
-ENDING = ".xlsx"
 MOST_ROWS = 1_048_575  # of a sheet, below the names of the columns
 
 
@@ -18,8 +21,9 @@ def has_openpyxl() -> bool:
     return importlib.util.find_spec("openpyxl") is not None
 
 
-def read_excel(path: Path) -> pl.DataFrame:
-    """The first sheet: names of columns in its first row, one type a column."""
+def read_excel(path: Path) -> CsvSource:
+    """The first sheet, read as CSV is. The names of columns are in its first row, or below titles: in the first row of
+    texts that is as wide as any."""
     if not has_openpyxl():
         raise ConfigError(f'{path} needs openpyxl; `pip install "mqcast[excel]"`, or save it as CSV')
     from openpyxl import load_workbook
@@ -27,15 +31,41 @@ def read_excel(path: Path) -> pl.DataFrame:
 
     try:
         book = load_workbook(path, read_only=True, data_only=True)
-        names, *rows = ([*row] for row in book.worksheets[0].iter_rows(values_only=True))
+        rows = [[*row] for row in book.worksheets[0].iter_rows(values_only=True)]
+        first = _row_of_names(rows)
+        names = rows[first]
     except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile, InvalidFileException) as error:
         raise SourceError(f"{path} cannot be read as Excel ({first_line(error)})", "save it again, or as CSV") from None
     used = [i for i, name in enumerate(names) if name is not None]
-    kept = [[row[i] for i in used] for row in rows if any(value is not None for value in row)]
-    table = pl.DataFrame(
-        kept, schema=[str(names[i]) for i in used], orient="row", infer_schema_length=None, strict=False
-    )
-    return table.select(_as_dates(table[name]) for name in table.columns)
+    below = [row for row in rows[first + 1 :] if any(value is not None for value in row)]
+    columns = [_as_texts([row[i] for row in below]) for i in used]
+    headings = [str(_as_texts([names[i]])[0]) for i in used]
+    refuse_repeated(headings, str(path))
+    folder = process.new_temporary_folder()
+    table = pl.DataFrame([pl.Series(name, column, pl.String) for name, column in zip(headings, columns, strict=True)])
+    table.write_csv(folder / "sheet.csv")
+    source = CsvSource([folder / "sheet.csv"], str(path), shown=str(path), first_row=first + 2)
+    process.keep_as_long_as(source, folder)
+    return source
+
+
+def _as_texts(values: list[Any]) -> list[str | None]:
+    """Values as they are written in CSV; date-times of midnight are dates, if all are."""
+    times = [value for value in values if isinstance(value, dt.datetime)]
+    in_days = all(value.time() == dt.time() for value in times)
+
+    def text(value: Any) -> str | None:
+        if isinstance(value, dt.datetime):
+            return f"{value:%Y-%m-%d}" if in_days else value.isoformat()
+        return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    return [text(value) for value in values]
+
+
+def _row_of_names(rows: list[list[Any]]) -> int:
+    widths = [sum(value is not None for value in row) for row in rows]
+    full = widths.index(max(widths))
+    return full if all(isinstance(value, str) for value in rows[full] if value is not None) else 0
 
 
 def excel_of(table: pl.DataFrame) -> bytes:
@@ -59,10 +89,3 @@ def excel_of(table: pl.DataFrame) -> bytes:
     packed = io.BytesIO()
     book.save(packed)
     return packed.getvalue()
-
-
-def _as_dates(column: pl.Series) -> pl.Series:
-    """Date-times of midnight as dates."""
-    if not isinstance(column.dtype, pl.Datetime) or (column.dt.truncate("1d") != column).any():
-        return column
-    return column.dt.date()

@@ -37,12 +37,13 @@ class FrameTypes:
 
     def to_native(self, table: pl.DataFrame, id: str | None = None) -> Any:
         """The table in the user's library, with ids and dates of the user's types."""
-        dates = [name for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)]
-        if dates and self.time_type == "date" and self.library != "pandas":
-            table = table.with_columns(pl.col(dates).cast(pl.Date))
-        elif dates:
-            unit: Any = self.time_type if self.time_type in ("ms", "us", "ns") else "us"
-            table = table.with_columns(pl.col(dates).dt.cast_time_unit(unit))
+        unit: Any = self.time_type if self.time_type in ("ms", "us", "ns") else "us"
+        as_dates = self.time_type == "date" and self.library != "pandas"
+        dates = {name: kind.time_unit for name, kind in table.schema.items() if isinstance(kind, pl.Datetime)}
+        if dates and as_dates:
+            table = table.with_columns(pl.col(list(dates)).cast(pl.Date))
+        elif others := [name for name in dates if dates[name] != unit]:
+            table = table.with_columns(pl.col(others).dt.cast_time_unit(unit))
         if self.id_type == "integer" and id in table.columns:
             table = table.with_columns(pl.col(id).cast(pl.Int64))
         if self.library == "pandas":

@@ -341,11 +341,17 @@ class Panel:
 
     # -- requirements of a forecast -----------------------------------------------------------------------------------
 
-    def require_future(self, horizon: int, cutoffs: np.ndarray | None = None, series: np.ndarray | None = None) -> None:
+    def require_future(
+        self,
+        horizon: int,
+        cutoffs: np.ndarray | None = None,
+        series: np.ndarray | None = None,
+        ends: np.ndarray | None = None,
+    ) -> None:
         """Raise unless known columns and events reach `horizon` steps beyond each cutoff (None: the last observation).
 
         Rows that are missing among observed dates are no part of the future, and no error. `series` are the series of
-        the cutoffs; None: all.
+        the cutoffs (None: all), and `ends` the times after which their future begins (None: the last observation).
         """
         if horizon < 1:
             raise ConfigError(f"horizon is {horizon}; give at least 1")
@@ -353,26 +359,41 @@ class Panel:
         cutoffs = self.last_observed[series] if cutoffs is None else cutoffs
         if self.schema.known:
             for first in range(0, len(series), 65536):
-                self._require_known(series[first : first + 65536], cutoffs[first : first + 65536] + 1, horizon)
-        if self.schema.events:
-            last = int(self.times_at(series, cutoffs + horizon, 1).max())
-            ends = int(self.arrays["event_times"][-1])
-            if ends < last:
-                raise EventTableError(
-                    f"the events end at {show_time(ends)}, before the last target date",
-                    "extend the event table; a row without events is enough",
-                    time=show_time(last),
-                )
+                some = slice(first, first + 65536)
+                self._require_known(series[some], cutoffs[some], horizon, None if ends is None else ends[some])
+        self.require_events(cutoffs + horizon, series)
 
-    def _require_known(self, series: np.ndarray, start: np.ndarray, horizon: int) -> None:
-        _, exists = self.rows_at(series, start, horizon)
-        if not exists.all():
-            exists |= self.times_at(series, start, horizon) <= self.last_observed_time()
-        lacking = np.flatnonzero(~exists.all(axis=1))
+    def require_events(self, steps: np.ndarray, series: np.ndarray) -> None:
+        """Raise unless the events reach these steps of these series."""
+        if not self.schema.events:
+            return
+        last, end = int(self.times_at(series, steps, 1).max()), int(self.arrays["event_times"][-1])
+        if end < last:
+            raise EventTableError(
+                f"the events end at {show_time(end)}, before the last target date",
+                "extend the event table; a row without events is enough",
+                time=show_time(last),
+            )
+
+    def unplanned(
+        self, series: np.ndarray, cutoffs: np.ndarray, horizon: int, ends: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, horizon): which targets lack a row of the plan, which begins after the last observation of all, or after
+        the `ends` of these series."""
+        _, exists = self.rows_at(series, cutoffs + 1, horizon)
+        if exists.all():
+            return ~exists
+        end = self.last_observed_time() if ends is None else ends[:, None]
+        return ~exists & (self.times_at(series, cutoffs + 1, horizon) > end)
+
+    def _require_known(
+        self, series: np.ndarray, cutoffs: np.ndarray, horizon: int, ends: np.ndarray | None = None
+    ) -> None:
+        absent = self.unplanned(series, cutoffs, horizon, ends)
+        lacking = np.flatnonzero(absent.any(axis=1))
         if lacking.size:
             i = lacking[0]
-            absent = np.flatnonzero(~exists[i])
-            times = self.times_at(series[i : i + 1], start[i : i + 1], horizon)[0][absent]
+            times = self.times_at(series[i : i + 1], cutoffs[i : i + 1] + 1, horizon)[0][absent[i]]
             dates = ", ".join(show_time(time) for time in times[:3]) + (" …" if len(times) > 3 else "")
             raise KnownValuesError(
                 f"known values are missing within the horizon of {horizon} steps: {dates}"

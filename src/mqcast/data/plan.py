@@ -72,6 +72,7 @@ def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
     past = _read(rows, [schema.id, schema.time], schema, "the frame", others)
     keys, not_planned = [schema.id, schema.time], (schema.target, *schema.static)
     coming = _read(given, keys, schema, "the future", [name for name in others if name not in not_planned])
+    coming = _complete(coming, schema)
     if len(coming.columns) == len(keys):
         raise MissingColumnError(
             f"the future has no column of the frame but {schema.id!r} and {schema.time!r}; give what is planned, such "
@@ -145,7 +146,15 @@ def _plan(future: Any, schema: Schema) -> pl.DataFrame:
     wanted = [schema.id, schema.time, *schema.known]
     table = _read(future, wanted, schema, "the future")
     _refuse_text_dates(table, schema)
-    return table.select(wanted)
+    return _complete(table.select(wanted), schema)
+
+
+def _complete(plan: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """The rows without an empty value, as others are as good as missing; all if there are none, for the input gate to
+    refuse."""
+    needed = [name for name in schema.known if name not in schema.fill and name in plan.columns]
+    complete = plan.fill_nan(None).drop_nulls(needed) if needed else plan
+    return plan if complete.is_empty() else complete
 
 
 def _refuse_text_dates(table: pl.DataFrame, schema: Schema) -> None:

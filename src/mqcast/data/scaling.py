@@ -157,27 +157,33 @@ class BoundScaler:
         y, is_row, rows = self.target.until(series, past[:, -1])
         z = scaler.forward(y)
         observed = ~np.isnan(z)
-        first = np.take_along_axis(z, observed.argmax(axis=1)[:, None], axis=1) if y.size else np.zeros((len(y), 1))
-        centre = np.where(observed.any(axis=1, keepdims=True), first, 0.0)
-        deviation, size = np.where(observed, z - centre, 0), np.where(observed, np.abs(z), 0)
-        count, total, squares, sizes = (_at(_running(x), past) for x in (observed, deviation, deviation**2, size))
+
+        def sum_of(values: np.ndarray) -> np.ndarray:
+            return _at(_running(np.where(observed, values, 0)), past)
+
+        count = sum_of(observed)
         divisor, unit, knee = np.maximum(count, 1), np.ones(steps.shape), np.full(steps.shape, NO_KNEE)
-        loc, scale = centre + total / divisor, np.empty(0)
-        if config.by == "past_mean":
-            loc, size = np.zeros(steps.shape), sizes / divisor
-            return loc, np.where(size > 0, size, scaler.default_scale), unit, knee
-        if config.by == "past":
-            scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, loc)
-        elif config.by == "recent":
+        if config.by == "recent":
             level = recent_level(y, config)
             is_one = ~np.isnan(level.surprise)
             squared = np.where(is_one, level.surprise, 0.0) ** 2
             surprises, number = (_at(_fading(part, config.spread_half_life), past) for part in (squared, is_one))
-            scale = self._spread(surprises, number, sizes / divisor)
+            size = np.ones(steps.shape) if config.log1p else sum_of(np.abs(z)) / divisor
+            scale = self._spread(surprises, number, size)
             loc, unit = _at(shifted(level.loc, np.nan), past), _at(shifted(level.unit, 1.0), past)
             knee = _at(shifted(level.knee, NO_KNEE), past)
+        elif config.by == "past_mean":
+            loc, size = np.zeros(steps.shape), sum_of(np.abs(z)) / divisor
+            return loc, np.where(size > 0, size, scaler.default_scale), unit, knee
         else:
-            scale = positive(np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0)), loc)
+            first = np.take_along_axis(z, observed.argmax(axis=1)[:, None], axis=1) if y.size else np.zeros((len(y), 1))
+            centre = np.where(observed.any(axis=1, keepdims=True), first, 0.0)
+            total, squares = sum_of(z - centre), sum_of((z - centre) ** 2)
+            loc = centre + total / divisor
+            if config.by == "past":
+                scale = self._spread(np.maximum(squares - total**2 / divisor, 0), count, loc)
+            else:
+                scale = positive(np.sqrt(np.maximum(squares / divisor - (total / divisor) ** 2, 0)), loc)
         is_known = count > 0
         never_sold = ~is_known & (_at(_running(is_row & ~np.isnan(self.panel.target[rows])), past) > 0)
         loc = np.where(is_known, loc, np.where(never_sold, 0.0, scaler.default_loc))

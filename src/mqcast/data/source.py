@@ -12,7 +12,7 @@ import pyarrow as pa
 from narwhals.typing import IntoFrame
 
 from mqcast import process
-from mqcast.data.csv_files import CSV_ENDINGS, TEXT_ENDINGS, CsvSource
+from mqcast.data.csv_files import CSV_ENDINGS, EXCEL_ENDING, TEXT_ENDINGS, CsvSource
 from mqcast.data.parquet_files import (
     PARQUET_ENDINGS,
     ParquetSource,
@@ -64,7 +64,8 @@ class Source(Protocol):
 
 
 def open_source(frame: "FrameLike | Source", what: str = "the frame") -> Source:
-    """A source from a frame (pandas, polars, Arrow) or from files, Parquet or CSV: a path, a folder, a glob or a list.
+    """A source from a frame (pandas, polars, Arrow), Parquet or CSV files (a path, a folder, a glob or a list), or
+    from one file of Excel.
 
     A source that is open already is returned as it is.
     """
@@ -110,6 +111,10 @@ def read_table(frame: FrameLike | Source, what: str = "the table") -> pl.DataFra
 
 
 def _open_files(paths: Sequence[str | Path], what: str) -> Source:
+    if len(paths) == 1 and str(paths[0]).lower().endswith(EXCEL_ENDING):
+        from mqcast.data.excel_files import read_excel
+
+        return read_excel(Path(paths[0]))
     files = [file for path in paths for file in files_at(path, (*PARQUET_ENDINGS, *CSV_ENDINGS))]
     is_csv = [file.name.lower().endswith((*CSV_ENDINGS, *TEXT_ENDINGS)) for file in files]
     if all(is_csv):

@@ -222,7 +222,8 @@ def group_of(name: str, rows: ForecastTable, static: Any) -> Group:
     known = [] if static is None else open_source(static, "the static table").names
     options = list(dict.fromkeys(map(str, ["horizon", called.cutoff, called.time, called.id, *known, *source.names])))
     raise MissingColumnError(
-        f"there is nothing to group by called {name!r}{nearest(name, options)}; there are {', '.join(options)}"
+        f"there is nothing to group by called {name!r}{nearest(name, options)}; there are {', '.join(options)}; give "
+        "static=, a table with a row for each item, or slices=, such as those of promotions"
     )
 
 

@@ -270,7 +270,7 @@ def _check_keys(rows: ForecastTable) -> None:
     if late.size:
         cutoff = show_time(int(rows.cutoff[late[0]]))
         raise DataError(
-            f"the target date is not after the cutoff, {cutoff} (and in {late.size - 1} more rows)",
+            f"the target date is not after the cutoff, {cutoff}{_and_more(late.size, 'rows')}",
             "a forecast is made before its target; correct the dates",
             column=rows.names.time,
             **rows.at(late[0]),
@@ -278,10 +278,14 @@ def _check_keys(rows: ForecastTable) -> None:
     twice = np.flatnonzero((np.diff(rows.trajectory) == 0) & (np.diff(rows.cutoff) == 0))
     if twice.size:
         raise DuplicateRowsError(
-            f"two forecasts from cutoff {show_time(int(rows.cutoff[twice[0]]))} (and {twice.size - 1} more times)",
+            f"two forecasts from cutoff {show_time(int(rows.cutoff[twice[0]]))}{_and_more(twice.size, 'times')}",
             "keep one; several models go in as {name: frame}",
             **rows.at(twice[0]),
         )
+
+
+def _and_more(number: int, what: str) -> str:
+    return f" (and {number - 1} more {what})" if number > 1 else ""
 
 
 def _refuse_non_finite(rows: ForecastTable) -> None:
@@ -289,7 +293,7 @@ def _refuse_non_finite(rows: ForecastTable) -> None:
     if not_finite.any():
         row, column = np.argwhere(not_finite)[0]
         raise NonFiniteError(
-            f"a quantile is missing or infinite (as are {not_finite.sum() - 1} more)",
+            f"a quantile is missing or infinite{_and_more(int(not_finite.sum()), 'quantiles')}",
             "fill it, or drop the rows",
             column=rows.columns[column],
             **rows.at(row),

@@ -15,6 +15,7 @@ from mqcast.errors import (
     ConfigError,
     EventTableError,
     FutureMissingWarning,
+    IncompletePlanWarning,
     KnownValuesError,
     NonFiniteError,
     SeriesLeftOutWarning,
@@ -28,6 +29,7 @@ from mqcast.settings import WindowConfig
 
 STEPS_AT_A_TIME = 2**22  # checked for rows
 Spans = tuple[tuple[int, int], ...]
+Place = tuple[int, int]  # a series and a step of it
 
 
 def first_and_last_cutoff(panel: Panel, start: Any, end: Any, horizon: int) -> tuple[Any, Any]:
@@ -64,51 +66,113 @@ def check_cutoffs(panel: Panel, start: Any, end: Any, horizon: int) -> None:
 
 def warn_of_future(panel: Panel, horizon: int) -> None:
     """Say what `predict` will need if known columns or events do not reach a horizon after the last observation."""
+    lacking, names = int((~are_planned(panel, horizon)).sum()), panel.schema.known
+    whose, then = "", "predict will need them"
+    where = "in rows without a target, or by predict(future=…)"
     try:
         check_cutoffs(panel, None, None, horizon)
-    except (KnownValuesError, EventTableError) as error:
-        of_events = isinstance(error, EventTableError)
-        names = ", ".join((panel.schema.events if of_events else panel.schema.known)[:4])
-        last = show_time(panel.last_observed_time(-horizon))
-        where = "by predict(events=…)" if of_events else "in rows without a target, or by predict(future=…)"
-        warn(
-            f"{names} of the coming {horizon} steps are not in the data; the fit goes on, but predict will need them "
-            f"up to {last}, {where}",
-            FutureMissingWarning,
-        )
+        if not lacking:
+            return
+        whose, then = f" for {lacking} series", "predict leaves these out unless it is given them"
+    except EventTableError:
+        names, where = panel.schema.events, "by predict(events=…)"
+    except KnownValuesError:
+        pass
+    warn(
+        f"{', '.join(names[:4])} of the coming {horizon} steps are not in the data{whose}; the fit goes on, but {then} "
+        f"up to {show_time(panel.last_observed_time(-horizon))}, {where}",
+        FutureMissingWarning,
+    )
+
+
+def are_planned(panel: Panel, horizon: int) -> np.ndarray:
+    """Of the series that are forecast from the last observation, whether their plan reaches the horizon."""
+    time = panel.last_observed_time()
+    plan = CutoffPlan.between(panel, WindowConfig(horizon=horizon, history=1, num_fcts=1), time, time)
+    if not panel.schema.known:
+        return np.ones(len(plan.series), bool)
+    lacks = panel.unplanned(plan.series, plan.last_fct, horizon)
+    return np.asarray(~lacks.any(axis=1))
 
 
 def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int) -> np.ndarray:
-    """(cutoffs, horizon): which targets have known columns; those of observed dates without a row have none."""
+    """(cutoffs, horizon): which targets have known columns; none of a cutoff whose plan lacks a row."""
     if not panel.schema.known or not len(series):
         return np.ones((len(series), horizon), bool)
     _, exists = panel.rows_at(series, cutoff + 1, horizon)
     if exists.all():
         return exists
-    return exists | (panel.times_at(series, cutoff + 1, horizon) > panel.last_observed_time())
+    return exists & ~panel.unplanned(series, cutoff, horizon).any(axis=1, keepdims=True)
 
 
-def _warn_of_gaps(panel: Panel, plan: CutoffPlan) -> None:
-    """Warn once of targets that are left out since they have no row, and so no known columns."""
-    if panel.__dict__.get("_warned_of_gaps") or not panel.schema.known:
+def _check_rows(panel: Panel, plan: CutoffPlan) -> None:
+    """Warn of what is left out since it has no row, and so no known columns: single targets of the past, and forecasts
+    whose plan is not complete; raise if no plan is from the last cutoff."""
+    if not panel.schema.known:
         return
-    widths = plan.last_fct - plan.first_fct + plan.config.horizon
-    longest, targets = int(widths.max()), set[tuple[int, int]]()
+    horizon, widths = plan.config.horizon, plan.last_fct - plan.first_fct + plan.config.horizon
+    longest, gaps, unplanned = int(widths.max()), set[Place](), set[Place]()
     size = max(1, STEPS_AT_A_TIME // longest)
     for part in (slice(start, start + size) for start in range(0, len(widths), size)):
         series, first = plan.series[part], plan.first_fct[part]
-        is_left_out = ~_has_known(panel, series, first, longest) & (np.arange(longest) < widths[part][:, None])
-        row, step = np.nonzero(is_left_out)
-        targets |= set(zip(series[row].tolist(), (first[row] + 1 + step).tolist(), strict=True))
-    if targets:
+        _, exists = panel.rows_at(series, first + 1, longest)
+        lacks = ~exists & (np.arange(longest) < widths[part][:, None])
+        if lacks.any():
+            is_plan = lacks & panel.unplanned(series, first, longest)
+            gaps |= _places(series, first, lacks & ~is_plan)
+            unplanned |= _places(series, first, is_plan)
+    if unplanned:
+        length = plan.last_fct - plan.origin
+        latest = length == length.max()
+        at = plan.series[latest], plan.last_fct[latest]
+        if panel.unplanned(*at, horizon).any(axis=1).all():
+            panel.require_future(horizon, at[1], at[0])
+    _warn_of_gaps(panel, gaps)
+    warn_of_plans(panel, unplanned, horizon, len(np.unique(plan.series)), plan.num_cutoffs > 1)
+
+
+def _places(series: np.ndarray, first: np.ndarray, chosen: np.ndarray) -> set[Place]:
+    row, step = np.nonzero(chosen)
+    return set(zip(series[row].tolist(), (first[row] + 1 + step).tolist(), strict=True))
+
+
+def _warn_of_gaps(panel: Panel, gaps: set[Place]) -> None:
+    """Warn once of targets of the past that are left out."""
+    if gaps and not panel.__dict__.get("_warned_of_gaps"):
         panel.__dict__["_warned_of_gaps"] = True
-        series, step = np.array(min(targets))[:, None]
-        name, time = panel.ids[int(series[0])].as_py(), int(panel.times_at(series, step, 1)[0, 0])
         warn(
-            f"{len(targets)} targets of {len({one for one, _ in targets})} series are left out: they have no row in "
-            f"the data, and so no {', '.join(panel.schema.known[:3])} (series {quoted(name)} at {show_time(time)} …)",
+            f"{len(gaps)} targets of {len({one for one, _ in gaps})} series are left out: they have no row in "
+            f"the data, and so no {', '.join(panel.schema.known[:3])} ({_first(panel, gaps)} …)",
             TargetsLeftOutWarning,
         )
+
+
+def warn_of_plans(panel: Panel, lacking: set[Place], horizon: int, num_series: int, several: bool = False) -> None:
+    """Say how many series are left out, from some of `several` cutoffs, since their plan lacks rows."""
+    if lacking:
+        warn(
+            f"{len({one for one, _ in lacking})} of {num_series} series are not forecast"
+            f"{' from all cutoffs' if several else ''}, since their plan lacks rows within the horizon of {horizon} "
+            f"steps ({_first(panel, lacking, panel.schema.known[0])} …); add rows with "
+            f"{', '.join(panel.schema.known[:4])} up to the last target date; fill={{…}} in the schema says what empty "
+            "values mean",
+            IncompletePlanWarning,
+        )
+
+
+def _first(panel: Panel, places: set[Place], column: str = "") -> str:
+    """The first of some series and steps, in words."""
+    series, step = np.array(min(places))[:, None]
+    what = f", column {quoted(column)}," if column else ""
+    name, time = panel.ids[int(series[0])].as_py(), int(panel.times_at(series, step, 1)[0, 0])
+    return f"series {quoted(name)}{what} at {show_time(time)}"
+
+
+def require_plans(panel: Panel, cutoff: Any, horizon: int) -> None:
+    """Raise if one of these series has no complete plan from a cutoff."""
+    time = as_time(cutoff, panel.axis)
+    plan = CutoffPlan.between(panel, WindowConfig(horizon=horizon, history=1, num_fcts=1), time, time)
+    panel.require_future(horizon, plan.last_fct, plan.series)
 
 
 def refit_parts(panel: Panel, start: Any, end: Any, refit: int | None) -> Iterator[tuple[Any, Any]]:
@@ -135,8 +199,8 @@ def plan_cutoffs(
     if begin > end:
         raise ConfigError(f"the first cutoff, {first}, is after the last, {last or show_time(end)}; give earlier ones")
     plan = CutoffPlan.between(panel, window, begin, end, max_unobserved_steps)
-    panel.require_future(window.horizon, plan.last_fct, plan.series)
-    _warn_of_gaps(panel, plan)
+    panel.require_events(plan.last_fct + window.horizon, plan.series)
+    _check_rows(panel, plan)
     _warn_of_unforecast(panel, plan, window.horizon if max_unobserved_steps is None else max_unobserved_steps)
     return plan
 

@@ -40,7 +40,7 @@ from mqcast.settings import ModelConfig
 from mqcast.train.distributed import joined, use_threads
 
 ROWS_A_SHARD, LEAST_ROWS_A_SHARD, NUM_SHARDS = 2**20, 2**14, 16
-WINDOWS_AT_A_TIME = 64
+WINDOWS_AT_A_TIME = 128
 KEPT = "mqcast-forecast"  # the name of threads that stay
 DIGEST_SIZE = 32  # bytes of SHA-256
 

@@ -42,7 +42,7 @@ class DecoderInputs:
     raw_position: Parts  # r_u before that
     begun: Bool[Tensor, "batch time"]  # False before a series' first row
     horizon: int
-    precedents: Float[Tensor, "batch time horizon precedent"] | None = None
+    precedents: Float[Tensor, "batch made horizon precedent"] | None = None  # of the last creation times
 
     @property
     def num_steps(self) -> int:

@@ -37,7 +37,8 @@ def decoder_call(
         logits.now_BTA, logits.ahead_BUA, logits.key_BSA, value, inputs.begun, logits.lookback, grid.num_fcts
     )
     kept, kept_feedback = _kept(block, attended, grid), None
-    agnostic = contexts.agnostic_context(inputs, m)
+    num_read = m if torch.is_grad_enabled() else min(grid.num_fcts, m)  # m_L reads no more
+    agnostic = contexts.agnostic_context(inputs, num_read)
     of_context, of_local = [], local.hidden.own_weights()
     parts = {"attended": attended, **_block_terms("block", grid, block, now, ahead)}
     parts |= _terms("local", grid, *local.hidden.terms((agnostic,), inputs.raw_position_ahead(grid.num_fcts)))
@@ -61,6 +62,8 @@ def decoder_call(
         parts |= {"read": read, "code": local.horizon_code[:, 0]}
     if local.of_precedents is not None:
         parts |= {"precedent": inputs.precedents_from(m), "of_precedent": local.of_precedents.T}
+    if num_read < m:
+        parts["local_now"] = F.pad(parts["local_now"], (0, 0, m - num_read, 0))
     parts |= {"of_context": torch.cat((*of_context, of_local[0])), "out": local.out.weight, "out_shift": local.out.bias}
     return DecoderCall(inputs.begun[:, -m:], kept, kept_feedback, local.fading, grid.num_fcts, parts)
 

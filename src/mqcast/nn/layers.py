@@ -55,13 +55,28 @@ class SplitLinear(nn.Module):
         self.bias = zeros(out_dim) if bias else None
 
     def forward(self, parts: Parts) -> Tensor:
+        if len(parts) == 1:
+            product = F.linear(parts[0], self.weight)
+            return product if self.bias is None else _sum(self.bias, product)
         total = self.bias
         pairs = zip(parts, self.weight.split_with_sizes(self.dims, dim=1), strict=True)
-        for part, weight in sorted(pairs, key=lambda pair: pair[0].numel()) if len(parts) > 1 else pairs:
+        for part, weight in sorted(pairs, key=lambda pair: pair[0].numel()):
             product = F.linear(part, weight)
-            total = product if total is None else total + product
+            total = product if total is None else _sum(total, product)
         assert total is not None
         return total
+
+
+def _sum(total: Tensor, product: Tensor) -> Tensor:
+    """total + product; without gradients it takes the place of the product, if it has its shape."""
+    if torch.is_grad_enabled() or not (total.dim() == 1 or total.shape == product.shape or _fits(total, product)):
+        return total + product
+    return product.add_(total)
+
+
+def _fits(total: Tensor, product: Tensor) -> bool:
+    """Does the sum have the product's shape?"""
+    return all(a in (1, b) for a, b in zip(total.shape, product.shape, strict=True))
 
 
 class HorizonLinear(nn.Module):

@@ -102,7 +102,7 @@ class Network(nn.Module):
         """
         n = self._num_decoded(batch, num_fcts)
         grid, context_grid = self._grids(n, batch)
-        x = self._encode(batch)  # h_t: (B, T, ·);  r_u: (1 or B, T+H, ·)
+        x = self._encode(batch, grid)  # h_t: (B, T, ·);  r_u: (1 or B, T+H, ·)
         if maps is None and self._is_compiled(batch):  # the equations below, by the kernels
             return self.local.quantiles(decoder_call(*self._decoder(), x, grid).quantiles())
         c, c_agnostic = self.contexts(x, context_grid, maps)  # c_{t,h}: (B, *cells, D);  c^a_t: (B, T, A)
@@ -115,12 +115,13 @@ class Network(nn.Module):
             return quantiles
         return torch.cat((quantiles, self.span(c_agnostic, own, x, grid, quantiles)), dim=1)
 
-    def _encode(self, batch: Batch) -> DecoderInputs:
+    def _encode(self, batch: Batch, grid: Grid) -> DecoderInputs:
         raw = self.position(batch)  # r_u = [r^g_u; r^l_u], u = 0 … T+H−1
         r = self.position.normed(raw)
         h = self.encoder(batch, r)  # h_t = [h¹_t; h²], t = 0 … T−1
-        precedents = batch.precedents() if self.inputs.precedents else None
-        return DecoderInputs(h, r, raw, batch.begun[:, : batch.loc.shape[1]], self.horizon, precedents)
+        num_steps = batch.loc.shape[1]
+        precedents = batch.precedents(min(grid.num_made, num_steps)) if self.inputs.precedents else None
+        return DecoderInputs(h, r, raw, batch.begun[:, :num_steps], self.horizon, precedents)
 
     def loss(self, batch: Batch, num_fcts: int) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """`quantile_loss` of the forecasts and the number of its terms; the kernels compute its gradients as well."""
@@ -129,7 +130,7 @@ class Network(nn.Module):
         if self.local.monotone or not self._is_compiled(batch):
             return quantile_loss(self(batch, num_fcts, spans=True).float(), *scores)
         grid, _ = self._grids(self._num_decoded(batch, num_fcts), batch)
-        return decoder_call(*self._decoder(), self._encode(batch), grid).loss(*scores), num_terms(*scores[1:])
+        return decoder_call(*self._decoder(), self._encode(batch, grid), grid).loss(*scores), num_terms(*scores[1:])
 
     def _decoder(self) -> tuple[nn.Module, nn.Module | None, Block | None, LocalMLP]:
         return self.contexts, self.feedback, self.feedback_block, self.local

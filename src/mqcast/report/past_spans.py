@@ -1,11 +1,13 @@
 """Totals over several past steps, beside the demand of all of them: numbers, figure and text."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import plotly.graph_objects as go
 import polars as pl
 
+from mqcast.errors import ImplausibleForecastWarning
 from mqcast.evaluation.metrics import evaluate
 from mqcast.evaluation.tables import FIRST, LAST
 from mqcast.levels import percentile, quantile_column
@@ -18,7 +20,9 @@ def spans_section(totals: Mapping[str, Any], sources: Sources) -> Section:
     """How good the totals are, each by the name of its forecaster."""
     names, levels = sources.first.names, sources.judged_levels
     frames = {str(name): pl.DataFrame(frame) for name, frame in totals.items()}
-    judged = evaluate(frames, sources.observed, id=names.id, time=names.time, target=names.target)
+    with warnings.catch_warnings():  # the table below shows the coverage
+        warnings.simplefilter("ignore", ImplausibleForecastWarning)
+        judged = evaluate(frames, sources.observed, id=names.id, time=names.time, target=names.target)
     judged = judged.sort(LAST, FIRST, maintain_order=True)
     columns = ["total over", "forecaster", "totals"]
     columns += [f"≤ {percentile(level)}" for level in levels]
