@@ -32,6 +32,7 @@ from mqcast.errors import ConfigError
 from mqcast.evaluation import volatility
 from mqcast.forecaster import Forecaster
 from mqcast.levels import pinball, quantile_column
+from mqcast.models.auto import FittedAuto
 
 JOB, RECORD, COST, PUBLISHED = "job.json", "record.json", "cost.json", "fev_published.csv"
 MOST_REVISED = 200  # series whose revisions are judged
@@ -92,6 +93,9 @@ class Naive:
     def forecast(self, cutoff: dt.datetime) -> pl.DataFrame:
         return self.grid.seasonal_naive(cutoff)
 
+    def members(self, cutoff: dt.datetime) -> dict[str, pl.DataFrame]:
+        return {}
+
     def revisions(self, ids: pl.Series, cutoffs: pl.Series) -> pl.DataFrame:
         chosen = pl.col(self.grid.data.id).is_in(ids.implode())
         return pl.concat([self.forecast(cutoff).filter(chosen) for cutoff in cutoffs])
@@ -107,7 +111,7 @@ class System:
     def learn(self, number: int) -> None:
         """Fit on what is known at a window's cutoff."""
         folder = self.folder / f"fit-{number + 1}"
-        panel = Panel.from_frame(self.data.known_at(self.data.cutoffs[number]), self.data.schema, **self.tables)
+        self.panel = Panel.from_frame(self.data.known_at(self.data.cutoffs[number]), self.data.schema, **self.tables)
         self.forecaster = Forecaster(
             self.job.system,
             self.data.task.horizon,
@@ -117,7 +121,7 @@ class System:
             seed=self.job.seed,
             folder=folder,
             max_minutes=self.job.minutes,
-        ).fit(panel, resume=True)
+        ).fit(self.panel, resume=True)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -126,6 +130,14 @@ class System:
 
     def forecast(self, cutoff: dt.datetime) -> pl.DataFrame:
         return self.forecaster.predict(self.data.known_at(cutoff), cutoff=cutoff, **self.tables)
+
+    def members(self, cutoff: dt.datetime) -> dict[str, pl.DataFrame]:
+        """What each member of a blend forecasts."""
+        fitted = self.forecaster.fitted_
+        if not isinstance(fitted, FittedAuto):
+            return {}
+        panel = Panel.from_frame(self.data.known_at(cutoff), like=self.panel, **self.tables)
+        return {name: member.forecast(panel, cutoff, cutoff) for name, member in fitted.members.items()}
 
     def revisions(self, ids: pl.Series, cutoffs: pl.Series) -> pl.DataFrame:
         known = self.data.known_at(cutoffs[-1])
@@ -207,13 +219,16 @@ def run(folder: Path) -> Record:
         judge = Judge(data)
         system = Naive(judge.grid) if job.system == SEASONAL_NAIVE else System(job, data, folder)
         frames, fitted = [], data.cutoffs[0]
+        of_members: list[dict[str, pl.DataFrame]] = []
         for number, cutoff in enumerate(data.cutoffs):
             if number == 0 or (job.refit is not None and number % job.refit == 0):
                 system.learn(number)
                 fitted = cutoff
             frames.append(judge.complete(system.forecast(cutoff), cutoff))
+            of_members.append(system.members(cutoff))
         write_frame(folder / "forecasts.parquet", pl.concat(frames))
         metrics, details = judge.scores(frames)
+        details["members"] = _scores_of_members(data, of_members)
         if (revised := judge.revised(fitted)) is not None:
             revisions = system.revisions(*revised)
             write_frame(folder / "revisions.parquet", revisions)
@@ -232,6 +247,14 @@ def run(folder: Path) -> Record:
     )
     write_json(folder / RECORD, asdict(record))
     return record
+
+
+def _scores_of_members(data: WindowData, forecasts: list[dict[str, pl.DataFrame]]) -> dict[str, dict[str, float]]:
+    """The scores of the members that forecast all windows."""
+    names, judge = set.intersection(*(set(frames) for frames in forecasts)), Judge(data)
+    pairs = list(zip(forecasts, data.cutoffs, strict=True))
+    completed = {name: [judge.complete(frames[name], cutoff) for frames, cutoff in pairs] for name in sorted(names)}
+    return {name: judge.scores(frames)[0] for name, frames in completed.items()}
 
 
 def _best_published(job: Job) -> dict[str, Any] | None:

@@ -185,10 +185,10 @@ def test_seasonal_naive_takes_part_only_if_it_is_nearly_as_good_as_the_best():
     assert fitted("auto(absurd, seasonal-naive)").fitted_.blend.members == ("seasonal-naive",)
 
 
-@pytest.mark.parametrize(("num_weeks", "counts_as_one"), [(60, True), (80, False)])
-def test_held_out_dates_after_less_than_a_year_count_as_one(num_weeks: int, counts_as_one: bool, monkeypatch):
+@pytest.mark.parametrize(("num_weeks", "counts_as_one"), [(40, False), (60, True), (80, False)])
+def test_held_out_dates_count_as_one_if_only_what_follows_them_knows_a_year(num_weeks: int, counts_as_one: bool, monkeypatch):
     seen: list[float] = []
-    monkeypatch.setattr(auto, "fit_blend", lambda found: (seen.append(found.num_dates), fit_blend(found))[1])
+    monkeypatch.setattr(auto, "fit_blend", lambda found, prior: (seen.append(found.num_dates), fit_blend(found))[1])
     new().fit(rows().group_by("unique_id", maintain_order=True).head(num_weeks))
     assert (seen == [1.0]) == counts_as_one
 
