@@ -10,9 +10,10 @@ Expected cost is that of the levels under the oracle's distribution, so that onl
 the policy gives, and what the quantile at the critical ratio of the whole interval gives. Beside the networks stand
 the oracle's own P10, P50 and P90, joined as theirs are, and MQTransformer's forecasts with the oracle's medians, or
 with its spread around their own. Replays are compared at equal service: each forecaster has the shortage cost at which
-nothing is short in 90 % of the weeks. Intervals (95 %) are of items that are resampled in pairs. With --trained-items,
-networks learn from more items than are ordered. Writes lab/results/benchmarks/network_orders.json, or with more items
-network_orders_<number>.json.
+nothing is short in 90 % of the weeks. tails: orders from the oracle's P50 and P90 alone where a unit short costs 9, 19
+or 49, so that the level is in the tail. Intervals (95 %) are of items that are resampled in pairs. With
+--trained-items, networks learn from more items than are ordered. Writes lab/results/benchmarks/network_orders.json, or
+with more items network_orders_<number>.json.
 """
 
 from __future__ import annotations
@@ -104,13 +105,13 @@ class Judge:
         drawn = [world.oracle.paths(t, NUM_DRAWS, seed=OTHER_DRAWS + t) for t in range(FIRST, LAST + 1)]
         self.totals = np.stack([np.cumsum(one, axis=1, dtype=np.float32) for one in drawn], axis=1)
 
-    def cost(self, levels: np.ndarray, lead_time: int) -> np.ndarray:
+    def cost(self, levels: np.ndarray, lead_time: int, shortage_cost: float = SHORTAGE) -> np.ndarray:
         """(items,): of each item and week."""
         whole, level = self.totals[:, :, lead_time], levels[..., None]
         short = np.maximum(whole - level, 0)
         if lead_time:
             short = short - np.maximum(self.totals[:, :, lead_time - 1] - level, 0)
-        return (HOLDING * np.maximum(level - whole, 0) + SHORTAGE * short).mean(axis=(1, 2))
+        return (HOLDING * np.maximum(level - whole, 0) + shortage_cost * short).mean(axis=(1, 2))
 
 
 def expected(models: dict[str, Any], world: World, judge: Judge, lead_time: int) -> dict[str, dict]:
@@ -132,6 +133,19 @@ def expected(models: dict[str, Any], world: World, judge: Judge, lead_time: int)
             row = {"cost": mean, "above": mean / float(costs["oracle"].mean()) - 1, "lo": lo, "hi": hi}
             found[rule][name] = row | {"above, items alike": each}
             print(lead_time, rule, name, {key: round(value, 3) for key, value in found[rule][name].items()}, flush=True)
+    return found
+
+
+def tails(world: World, oracle: list[Paths], judge: Judge, num: int) -> dict[str, float]:
+    """By how much orders from the oracle's P50 and P90 cost more than those from its paths."""
+    levels, found = (0.5, 0.9), {}
+    dependence = fit_dependence(world.oracle_forecasts(levels, FIRST - 26, FIRST - HORIZON), world.actuals)
+    paths = paths_of(world.oracle_forecasts(levels, FIRST, LAST), dependence, num)
+    for lead_time in LEAD_TIMES:
+        for shortage in (9.0, 19.0, 49.0):
+            policy = policy_of(lead_time, shortage)
+            costs = [judge.cost(levels_of(one, world, policy), lead_time, shortage).mean() for one in (paths, oracle)]
+            found[f"lead_time {lead_time}, a unit short costs {shortage:g}"] = float(costs[0] / costs[1] - 1)
     return found
 
 
@@ -230,6 +244,7 @@ def main() -> None:
         models |= mixtures(world, *forecasts["mqt"][:2], options.paths)
         judge, trained = Judge(world), {model: facts for model, (_, _, facts) in forecasts.items()}
         results = {f"lead_time {lead}": measured(world, models, judge, lead) for lead in LEAD_TIMES}
+        results["tails"] = tails(world, models["oracle"], judge, options.paths)
     name = f"network_orders_{options.trained_items}" if options.trained_items else "network_orders"
     print(write_record(name, {"results": results, "trained": trained, "seconds": time.time() - start}))
 
