@@ -9,6 +9,7 @@ effects). A gap within its error is left alone, and one far beyond it is taken a
 """
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class Evidence:
             hits[rows, place] = _centred(score <= best[0], of_all, np.array([len(rows)])) / len(rows) / size[place]
         every = np.arange(len(hits))
         found = [covariance(one.sums(hits, every), one.reach) * one.doubt**2 for one in self.clusters]
-        passing = passing_bias * density(self.levels[told]) / size
+        passing = passing_bias * _density(self.levels[told]) / size
         likely = _likely_gaps(gap, max(found, key=np.trace) + np.outer(passing, passing))
         for place, i in enumerate(told):
             if gap[place] and likely[place]:
@@ -143,11 +144,10 @@ class Evidence:
         return shift
 
 
-def density(levels: np.ndarray) -> np.ndarray:
-    """Of the normal distribution at its quantiles: the chance by which a level is missed, for a small bias."""
-    from scipy.special import ndtri  # slow to import
-
-    return np.exp(-(ndtri(levels) ** 2) / 2) / np.sqrt(2 * np.pi)
+def _density(levels: np.ndarray) -> np.ndarray:
+    """Of the normal distribution at its quantiles: by how much a level is missed for each unit of a small bias."""
+    normal = NormalDist()
+    return np.array([normal.pdf(normal.inv_cdf(float(level))) for level in levels])
 
 
 def _centred(hit: np.ndarray, unit: np.ndarray, number: np.ndarray) -> np.ndarray:
