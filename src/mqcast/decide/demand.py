@@ -182,12 +182,14 @@ def _of_spans(frame: Any, policy: Policy, names: Names) -> Totals:
     ids, item = ids_of(columns[names.id], names.id, what)
     cutoff = times_of({names.cutoff: columns[names.cutoff]}, what)[0][names.cutoff]
     values = np.stack([numbers_of(columns[by_level[level]], by_level[level], what) for level in levels], axis=1)
-    early = _same_forecasts(item, cutoff, kept, np.flatnonzero(span == policy.lead_time))
+    of_lead_time = np.flatnonzero(span == policy.lead_time)
+    for rows in (kept, of_lead_time):
+        if (bad := rows[~np.isfinite(values[rows]).all(axis=1)]).size:
+            raise DataError("a quantile of the total is not finite", "fill it", series=ids[item[bad[0]]])
+        _refuse_doubles(ids, item[rows], cutoff[rows])
+    early = _same_forecasts(item, cutoff, kept, of_lead_time)
     before = None if early is None else Marginals.of(levels, values[early]).at(_midpoints(NUM_DRAWS))
     item, cutoff, values = item[kept], cutoff[kept], values[kept]
-    if (bad := np.flatnonzero(~np.isfinite(values).all(axis=1))).size:
-        raise DataError("a quantile of the total is not finite", "fill it", series=ids[item[bad[0]]])
-    _refuse_doubles(ids, item, cutoff)
     draws = Marginals.of(levels, values).at(_midpoints(NUM_DRAWS))
     types = FrameTypes.of(frame, names.id, names.cutoff, source)
     return Totals(ids, item, cutoff, draws, before, (tuple(levels), values), policy, types)
@@ -196,8 +198,7 @@ def _of_spans(frame: Any, policy: Policy, names: Names) -> Totals:
 def _same_forecasts(item: np.ndarray, cutoff: np.ndarray, rows: np.ndarray, among: np.ndarray) -> np.ndarray | None:
     """For each of the rows, one of the others that has its series and cutoff; None unless all have one."""
     keys = pl.DataFrame({"item": item, "cutoff": cutoff, "row": np.arange(len(item))})
-    others = keys[among].unique(["item", "cutoff"])
-    found = keys[rows].join(others, on=["item", "cutoff"], how="left", maintain_order="left")["row_right"]
+    found = keys[rows].join(keys[among], on=["item", "cutoff"], how="left", maintain_order="left")["row_right"]
     return None if found.null_count() else found.to_numpy()
 
 
