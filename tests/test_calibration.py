@@ -106,6 +106,14 @@ def test_a_common_shock_of_each_date_is_no_evidence_of_miscalibration():
     assert np.mean(changes) < 0.08
 
 
+def test_a_bias_that_another_training_may_not_have_stays_and_a_width_that_it_has_is_put_right():
+    biased, narrow = simulated(3, bias=0.25), simulated(4, narrow=0.5)
+    moved, kept = (calibrate(biased.forecasts, biased.actuals, trained_again=again).shift for again in (False, True))
+    assert np.abs(kept).mean() < 0.4 * np.abs(moved).mean()
+    moved, kept = (calibrate(narrow.forecasts, narrow.actuals, trained_again=again).shift for again in (False, True))
+    assert kept[0, [0, 2]].mean(axis=(1, 2)) == pytest.approx(moved[0, [0, 2]].mean(axis=(1, 2)), rel=0.1)
+
+
 def test_what_happens_at_one_lead_moves_that_lead_alone():
     sample = simulated(3, horizon=8)
     late = pl.col("horizon") >= 4

@@ -153,3 +153,23 @@ def test_a_network_with_heads_says_why_it_is_not_compiled(fitted):
         found = Network(ModelConfig(**wide, spans=spans), network.inputs, HORIZON)
         if status() == COMPILED:
             assert found.why_not_compiled() == expected
+
+
+def test_heads_are_calibrated_by_the_rehearsal_and_stay_so_when_saved(tmp_path):
+    forecaster = fit(new(max_steps=6, members=1, train={"refit": True, "max_epochs": 1000}))
+    assert set(forecaster.run_.span_calibrators) == {(1, 4), (2, 3)}
+    spans = {"spans": [(1, 4), (2, 3)], "spans_by": "heads"}
+    found = forecaster.predict(**spans)
+    loaded = Forecaster.load(forecaster.save(tmp_path / "saved"))
+    assert loaded.predict(**spans).equals(found)
+    columns = ["q0.1", "q0.5", "q0.9"]
+    assert (np.diff(found.select(columns).to_numpy()) >= 0).all()
+    kept = forecaster.run_.span_calibrators
+    forecaster.run_.add_span_calibrators({})
+    own = forecaster.predict(**spans)
+    assert not own.equals(found)
+    for place, (span, calibrator) in enumerate(kept.items()):
+        rows = own[place::2].select(columns).to_numpy()
+        moved = calibrator.moved(rows, np.full(len(rows), span[1]))
+        assert found[place::2].select(columns).to_numpy() == pytest.approx(moved, rel=1e-5)
+    assert forecaster.predict().equals(loaded.predict())

@@ -3,11 +3,12 @@
     python -m lab benchmark span_heads [--model mqt] [--steps 600] [--members 3] [--items 100] [--cutoffs 10]
 
 Networks are trained by the recipe, for up to so many steps, on 130 weeks of a simulated retailer, with P10, P50, P90
-and `model.spans`, and forecast later cutoffs, 4 weeks apart. heads: the totals that they learnt themselves; paths:
-their weekly quantiles, joined by the dependence that the fit learnt; summed: the same added up; oracle: 1,000 paths of
-the exact joint distribution. Networks without spans are trained with the same steps, for what heads cost the weekly
-forecasts. Coverage and loss are those of `python -m lab benchmark spans`; differences are between heads and paths,
-relative to the loss of paths, with the standard error over items. Writes lab/results/benchmarks/span_heads.json.
+and `model.spans`, and forecast later cutoffs, 4 weeks apart. heads: the totals that they learnt themselves, as they
+are published, and not calibrated; paths: their weekly quantiles, joined by the dependence that the fit learnt; summed:
+the same added up; oracle: 1,000 paths of the exact joint distribution. Networks without spans are trained with the
+same steps, for what heads cost the weekly forecasts. Coverage and loss are those of `python -m lab benchmark spans`;
+differences are relative to the loss of paths, or of heads that are not calibrated, with the standard error over items.
+Writes lab/results/benchmarks/<record>.json.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ def measured(name: str, options: argparse.Namespace) -> dict:
         "paths": table(revised(forecaster, spans=SPANS, spans_by="paths")),
         "summed quantiles": table(span_quantiles(steps, SPANS, together)),
     }
+    assert forecaster.run_ is not None
+    forecaster.run_.add_span_calibrators({})
+    ways["heads, not calibrated"] = table(revised(forecaster, spans=SPANS, spans_by="heads"))
     plain, plain_seconds = trained(world, options, spans=False)
     ways["paths of a network without spans"] = table(revised(plain, spans=SPANS))
     assert forecaster.config_ is not None
@@ -84,6 +88,7 @@ def measured(name: str, options: argparse.Namespace) -> dict:
         "seconds": {"with spans": seconds, "without": plain_seconds},
         "spans": {way: judged(values, totals) for way, values in ways.items()},
         "heads against paths": differences(ways["heads"], ways["paths"], totals),
+        "heads against those not calibrated": differences(ways["heads"], ways["heads, not calibrated"], totals),
         "weekly loss": {
             "with spans": weekly_loss(steps, world.actuals),
             "without": weekly_loss(revised(plain), world.actuals),
@@ -107,12 +112,14 @@ def differences(one: np.ndarray, other: np.ndarray, totals: np.ndarray) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="mqt")
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
+    parser.add_argument("--record", default="span_heads")
     for name, default in {"steps": 600, "members": 3, "items": 100, "cutoffs": 10, "world-seed": 0, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     options, start, results = parser.parse_args(), time.time(), {}
     warnings.simplefilter("ignore", MqcastWarning)
     with lock(shared=True):
-        for name in WORLDS:
+        for name in options.worlds:
             results[name] = measured(name, options)
             for how, rows in results[name]["spans"].items():
                 shown = [f"{row['coverage']:.3f} {row['pinball']:.3f}" for row in rows.values()]
@@ -121,7 +128,7 @@ def main() -> None:
                 f"{one['loss']:+.3f} ± {one['error']:.3f}" for one in results[name]["heads against paths"].values()
             ]
             print(name, "heads against paths", " | ".join(shown), results[name]["weekly loss"], flush=True)
-    print(write_record("span_heads", {"results": results, "seconds": time.time() - start}))
+    print(write_record(options.record, {"results": results, "seconds": time.time() - start}))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from mqcast.shifts import Shifts, groups, sizes, spreads
 
 LEAST_DATES, LEAST_CUTOFFS = 8, 3
 NUM_SIZES = 5  # groups of forecasts by their size
+PASSING_BIAS = 0.3  # of a forecaster that is trained again, in standard deviations of demand: one season's, one seed's
 
 
 class Calibrator(Shifts):
@@ -165,6 +166,7 @@ def calibrate(
     levels: Sequence[float] | None = None,
     static: Any = None,
     missing: Missing = "drop",
+    trained_again: bool = False,
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -174,6 +176,8 @@ def calibrate(
 
     by: columns of the forecasts or of `static`, a frame of one row an item: each combination of their values is a slice
     that is moved apart from all rows as far as it differs from them. levels: those to move; left out, all.
+    trained_again: the calibrator is for a forecaster that has been trained anew since, whose bias may be another; only
+    a bias that is larger than such ones are is then put right.
 
     The forecaster must not have been trained on these targets. Raises `TooFewRevisionsError` if there are fewer than
     8 target dates, 3 cutoffs or half as many cutoffs as leads, or too few forecasts of every level. A level stays as
@@ -205,7 +209,7 @@ def calibrate(
     of_size = evidence.apart(fifth, len(edges) + 1)
     evidence = evidence.less(of_size.T[fifth])
     of_slice = evidence.apart(place, len(labels))
-    common = evidence.less(of_slice.T[place]).common()
+    common = evidence.less(of_slice.T[place]).common(PASSING_BIAS if trained_again else 0.0)
     shift = common[None, :, None, None] + of_lead[None, :, :, None] + of_size[None, :, None, :]
     slices = tuple(labels) if by else ()
     shift = np.concatenate([shift, *([shift + of_slice.T[:, :, None, None]] if by else [])])

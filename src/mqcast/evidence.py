@@ -9,6 +9,7 @@ effects). A gap within its error is left alone, and one far beyond it is taken a
 """
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -92,11 +93,12 @@ class Evidence:
         share = float(min(self.levels[level], 1 - self.levels[level]))
         return bool((~np.isnan(self.scores[:, level])).sum() * share >= LEAST_BEYOND)
 
-    def common(self) -> np.ndarray:
+    def common(self, passing_bias: float = 0.0) -> np.ndarray:
         """(levels,): how far to move the levels of all rows.
 
         Levels are judged together. A shock that all series share lifts demand over all levels at once, so it is weak
-        evidence of a bias; that both tails are too thin may be plain all the same.
+        evidence of a bias; that both tails are too thin may be plain all the same. `passing_bias` is the standard
+        deviation of a bias that these forecasts alone may have, at all dates, in standard deviations of demand.
         """
         told = [i for i in range(len(self.levels)) if self.has_enough(i)]
         shift, gap, hits = np.zeros(len(self.levels)), np.zeros(len(told)), np.zeros((len(self.scores), len(told)))
@@ -111,7 +113,8 @@ class Evidence:
             hits[rows, place] = _centred(score <= best[0], of_all, np.array([len(rows)])) / len(rows) / size[place]
         every = np.arange(len(hits))
         found = [covariance(one.sums(hits, every), one.reach) * one.doubt**2 for one in self.clusters]
-        likely = _likely_gaps(gap, max(found, key=np.trace))
+        passing = passing_bias * _density(self.levels[told]) / size
+        likely = _likely_gaps(gap, max(found, key=np.trace) + np.outer(passing, passing))
         for place, i in enumerate(told):
             if gap[place] and likely[place]:
                 at = np.clip(self.levels[i] + (gap[place] - likely[place]) * size[place], 0, 1)
@@ -139,6 +142,12 @@ class Evidence:
                 between = _most_likely(scaled[:, None] ** 2, noise[:, None])
                 shift[i, told] = best[told] * between / (between + noise + np.finfo(float).tiny)
         return shift
+
+
+def _density(levels: np.ndarray) -> np.ndarray:
+    """Of the normal distribution at its quantiles: by how much a level is missed for each unit of a small bias."""
+    normal = NormalDist()
+    return np.array([normal.pdf(normal.inv_cdf(float(level))) for level in levels])
 
 
 def _centred(hit: np.ndarray, unit: np.ndarray, number: np.ndarray) -> np.ndarray:

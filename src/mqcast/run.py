@@ -13,6 +13,7 @@ model.safetensors      the trained weights; written when training is done
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +51,8 @@ FIXED = (
     "run.json",
 )  # written at the start; the last one marks the folder as a run
 WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
-CALIBRATOR, DEPENDENCE = "calibrator.json", "dependence.json"  # learnt from a rehearsal
+CALIBRATOR, SPAN_CALIBRATORS, DEPENDENCE = "calibrator.json", "span_calibrators.json", "dependence.json"
+LEARNT = (CALIBRATOR, SPAN_CALIBRATORS, DEPENDENCE)  # from a rehearsal
 ROOM = 2**16  # entries of tensors that a network makes beside its weights
 REHEARSAL = "rehearsal"  # a run of its own
 REMEDY = "restore it, or train again"
@@ -267,7 +269,7 @@ class Run:
     def final_files(self) -> dict[str, bytes]:
         """The files of a trained run, by name and content, for a copy of it."""
         listed = self.files.manifest().files
-        names = [*FIXED, WEIGHTS, *(name for name in (METRICS, CALIBRATOR, DEPENDENCE) if name in listed)]
+        names = [*FIXED, WEIGHTS, *(name for name in (METRICS, *LEARNT) if name in listed)]
         return {name: self.files.read_verified(name) for name in names}
 
     @cached_property
@@ -285,13 +287,30 @@ class Run:
         add_files(self.files, {CALIBRATOR: calibrator.to_json().encode()})
         self.__dict__.pop("calibrator", None)
 
+    @cached_property
+    def span_calibrators(self) -> dict[tuple[int, int], Shifts]:
+        """How the totals of heads are moved, by span."""
+        if SPAN_CALIBRATORS not in self.files.manifest().files:
+            return {}
+        try:
+            packed = json.loads(self.files.read_verified(SPAN_CALIBRATORS))
+            return {(int(first), int(last)): Shifts.from_json(text) for first, last, text in packed}
+        except (ValueError, TypeError, ArtifactError) as error:
+            raise self.files.damaged(SPAN_CALIBRATORS, error) from None
+
+    def add_span_calibrators(self, calibrators: Mapping[tuple[int, int], Shifts]) -> None:
+        """Move the totals of heads that this run publishes from now on."""
+        packed = json.dumps([[*span, calibrator.to_json()] for span, calibrator in calibrators.items()])
+        add_files(self.files, {SPAN_CALIBRATORS: packed.encode()})
+        self.__dict__.pop("span_calibrators", None)
+
     def add_dependence(self, packed: bytes) -> None:
         """Keep how steps ahead go together, for paths and totals."""
         add_files(self.files, {DEPENDENCE: packed})
 
     def begin_training(self) -> None:
         """Remove from the manifest what is going to change: the metrics, and what was learnt about other weights."""
-        if changing := [name for name in (METRICS, CALIBRATOR, DEPENDENCE) if name in self.files.manifest().files]:
+        if changing := [name for name in (METRICS, *LEARNT) if name in self.files.manifest().files]:
             add_files(self.files, {}, drop=changing)
 
     def save_network(self, weights: dict[str, torch.Tensor]) -> None:

@@ -43,6 +43,38 @@ def test_the_newsvendor_orders_the_critical_fractile_and_no_quantity_is_cheaper(
     assert found["expected_cost"][0] == pytest.approx(min(costs), rel=1e-12)
 
 
+@pytest.mark.parametrize(("lead_time", "review_period"), [(1, 1), (5, 1), (3, 2)])
+def test_no_level_has_a_smaller_expected_cost_whatever_the_lead_time(lead_time, review_period):
+    values = np.random.default_rng(lead_time).gamma(2.0, 10.0, (3, lead_time + review_period, 400))
+    before, total = values[:, :lead_time].sum(axis=1), values.sum(axis=1)
+    stock = pl.DataFrame({"unique_id": drawn(values).ids, "on_hand": 0.0})
+    found = orders(drawn(values), stock, Policy(lead_time, review_period, holding_cost=1, shortage_cost=9))
+
+    def cost(item: int, level: float) -> float:
+        left = np.maximum(level - total[item], 0).mean()
+        short = np.maximum(total[item] - level, 0).mean() - np.maximum(before[item] - level, 0).mean()
+        return review_period * left + 9 * short
+
+    for item, row in enumerate(found.rows(named=True)):
+        assert row["expected_cost"] == pytest.approx(cost(item, row["base_stock"]), rel=1e-9)
+        assert row["expected_cost"] <= min(cost(item, level) for level in np.linspace(0, 400, 1000)) + 1e-9
+        assert row["base_stock"] < np.quantile(total[item], 9 / (9 + review_period))
+
+
+def test_totals_over_the_lead_time_tell_what_no_order_can_serve():
+    values = np.random.default_rng(3).gamma(2.0, 10.0, (1, 6, 4000))
+    levels = (0.05, 0.25, 0.5, 0.75, 0.9, 0.99)
+    rows = []
+    for span in (5, 6):
+        quantiles = np.quantile(values[0, :span].sum(axis=0), levels)
+        named = {f"q{level}": value for level, value in zip(levels, quantiles, strict=True)}
+        rows.append({"unique_id": "item_000000", "cutoff": "2024-01-07", "span": span} | named)
+    spans, policy = pl.DataFrame(rows), Policy(5, holding_cost=1, shortage_cost=9)
+    level = {name: orders(one, STOCK, policy)["base_stock"][0] for name, one in (("both", spans), ("one", spans[1:]))}
+    assert level["both"] == pytest.approx(orders(drawn(values), STOCK, policy)["base_stock"][0], rel=0.02)
+    assert level["one"] == spans["q0.9"][1]
+
+
 def test_a_level_among_the_quantiles_of_the_total_is_ordered_exactly():
     spans = pl.DataFrame({"unique_id": ["item_000000"], "cutoff": ["2024-01-07"], "span": [3], "q0.5": [30.0]})
     spans = pl.concat(

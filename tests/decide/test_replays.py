@@ -64,7 +64,7 @@ def test_orders_from_the_oracles_paths_cost_less_than_from_summed_quantiles():
     world = lognormal_world(150, 100, 6)
     levels = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     models = {"paths": oracle_paths(world, 60, 92), "summed": world.oracle_forecasts(levels, 60, 92)}
-    policy = Policy(5, 1, **COSTS, unmet="backordered")
+    policy = Policy(5, 1, **COSTS, service_level=0.9, unmet="backordered")
     found = replay(models, world.actuals, policy, baseline="summed", correlation=1.0, resamples=200)
     of_cost = found.differences.row(by_predicate=pl.col("measure") == "cost", named=True)
     assert of_cost["difference"] < 0

@@ -64,6 +64,21 @@ class Totals:
         place = np.ceil(level * drawn.shape[1] - 1e-9).astype(int) - 1
         return np.take_along_axis(drawn, np.clip(place, 0, drawn.shape[1] - 1)[:, None], axis=1)[:, 0]
 
+    def cheapest(self, over: np.ndarray, under: np.ndarray) -> np.ndarray:
+        """The level with the least expected cost: `over` a unit left at the end, `under` a unit of `shortage`.
+
+        Demand that is short before the order can arrive is short whatever is ordered. Where nothing is known of it, all
+        that is short in the interval counts, and the level is a quantile.
+        """
+        if self.before is None or not self.policy.lead_time:
+            return self.quantile(under / (under + over))
+        points = np.concatenate([self.before, self.draws], axis=1)  # between them, the cost is a straight line
+        slopes = np.repeat([-under, over + under], self.draws.shape[1], axis=0).T
+        order = np.argsort(points, axis=1)
+        points, slopes = (np.take_along_axis(one, order, axis=1) for one in (points, slopes))
+        cost = (np.cumsum(slopes, axis=1)[:, :-1] * np.diff(points, axis=1)).cumsum(axis=1)
+        return np.take_along_axis(points, cost.argmin(axis=1)[:, None] + 1, axis=1)[:, 0]
+
     def shortage(self, position: np.ndarray) -> np.ndarray:
         """Expected demand of the review period that is not served, if this much was in stock or on order."""
         short = _beyond(self.draws, position)
@@ -167,13 +182,24 @@ def _of_spans(frame: Any, policy: Policy, names: Names) -> Totals:
     ids, item = ids_of(columns[names.id], names.id, what)
     cutoff = times_of({names.cutoff: columns[names.cutoff]}, what)[0][names.cutoff]
     values = np.stack([numbers_of(columns[by_level[level]], by_level[level], what) for level in levels], axis=1)
+    of_lead_time = np.flatnonzero(span == policy.lead_time)
+    for rows in (kept, of_lead_time):
+        if (bad := rows[~np.isfinite(values[rows]).all(axis=1)]).size:
+            raise DataError("a quantile of the total is not finite", "fill it", series=ids[item[bad[0]]])
+        _refuse_doubles(ids, item[rows], cutoff[rows])
+    early = _same_forecasts(item, cutoff, kept, of_lead_time)
+    before = None if early is None else Marginals.of(levels, values[early]).at(_midpoints(NUM_DRAWS))
     item, cutoff, values = item[kept], cutoff[kept], values[kept]
-    if (bad := np.flatnonzero(~np.isfinite(values).all(axis=1))).size:
-        raise DataError("a quantile of the total is not finite", "fill it", series=ids[item[bad[0]]])
-    _refuse_doubles(ids, item, cutoff)
     draws = Marginals.of(levels, values).at(_midpoints(NUM_DRAWS))
     types = FrameTypes.of(frame, names.id, names.cutoff, source)
-    return Totals(ids, item, cutoff, draws, None, (tuple(levels), values), policy, types)
+    return Totals(ids, item, cutoff, draws, before, (tuple(levels), values), policy, types)
+
+
+def _same_forecasts(item: np.ndarray, cutoff: np.ndarray, rows: np.ndarray, among: np.ndarray) -> np.ndarray | None:
+    """For each of the rows, one of the others that has its series and cutoff; None unless all have one."""
+    keys = pl.DataFrame({"item": item, "cutoff": cutoff, "row": np.arange(len(item))})
+    found = keys[rows].join(keys[among], on=["item", "cutoff"], how="left", maintain_order="left")["row_right"]
+    return None if found.null_count() else found.to_numpy()
 
 
 def _midpoints(number: int) -> np.ndarray:

@@ -108,8 +108,7 @@ def base_stock(totals: Totals, terms: Terms) -> np.ndarray:
     policy = totals.policy
     if policy.service_level is None:
         # a unit too many is held for a review period, a unit too few is short once
-        over = terms.holding_cost * policy.review_period
-        return totals.quantile(terms.shortage_cost / (terms.shortage_cost + over))
+        return totals.cheapest(terms.holding_cost * policy.review_period, terms.shortage_cost)
     if policy.service == "cycle":
         return totals.quantile(np.full(len(totals.item), policy.service_level))
     low, high = np.zeros(len(totals.item)), totals.draws.max(axis=1)

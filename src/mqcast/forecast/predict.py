@@ -215,13 +215,25 @@ def shard_frame(
     order = np.lexsort((cutoff, of_series))
     rows, typical = (of_series[order], cutoff[order]), assemble.target.scaler.typical_largest
     values = values[order]
-    if run.calibrator is not None and not spans:
+    if spans:
+        values = calibrated_spans(run, values, spans)
+    elif run.calibrator is not None:
         values = run.calibrator.moved_grid(values)
     values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound)
     if spans:
         return spans_frame(assemble.panel, *rows, values, network.config.quantiles, spans), limited
     values = zero_when_closed(assemble.target.target.closed, *rows, values)
     return rows_frame(assemble.panel, *rows, values, network.config.quantiles), limited
+
+
+def calibrated_spans(run: Run, values: np.ndarray, spans: Spans) -> np.ndarray:
+    """The (cutoffs, spans, levels) means over spans, whose totals are moved by their calibrator, if they have one."""
+    moved = values.copy()
+    for place, (first, last) in enumerate(spans):
+        if (calibrator := run.span_calibrators.get((first, last))) is not None:
+            length = last - first + 1
+            moved[:, place] = calibrator.moved(length * values[:, place], np.full(len(values), last)) / length
+    return moved
 
 
 def zero_when_closed(closed: ClosedRows, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 All of it depends only on what is known at the end of training.
 """
 
+import contextlib
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
 from mqcast.errors import MqcastWarning, NotCalibratedWarning, TooFewRevisionsError, warn
+from mqcast.evaluation.reading import actuals_table
+from mqcast.evaluation.spans import by_span
+from mqcast.evaluation.tables import Names
 from mqcast.joint.dependence import Dependence
 from mqcast.joint.learning import fit_dependence
 from mqcast.levels import quantile_column
@@ -80,10 +84,22 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
     """The calibrator of forecasts of the held-out dates; None, with a warning, if these are too few."""
     try:
-        return calibrate(frame, holdout.actuals, levels=options.quantiles, schema=holdout.panel.schema)
+        known = {"levels": options.quantiles, "schema": holdout.panel.schema}
+        return calibrate(frame, holdout.actuals, trained_again=True, **known)
     except TooFewRevisionsError as error:
         tell_not_calibrated(error)
         return None
+
+
+def span_calibrators_of(totals: pl.DataFrame, holdout: Holdout) -> dict[tuple[int, int], Calibrator]:
+    """The calibrators of forecasts of totals over the held-out dates, by span; none for spans with too few."""
+    found, schema = dict[tuple[int, int], Calibrator](), holdout.panel.schema
+    names = Names.of(schema)
+    for span in by_span(totals, actuals_table(holdout.actuals, names), names):
+        with contextlib.suppress(TooFewRevisionsError):
+            made = calibrate(span.forecasts, span.actuals, schema=schema, trained_again=True)
+            found[span.first, span.last] = made
+    return found
 
 
 def calibrated(frame: pl.DataFrame, calibrator: Calibrator | None) -> pl.DataFrame:

@@ -17,7 +17,14 @@ from mqcast.data.views import can_be_read_as
 from mqcast.errors import ArtifactError, ConfigError, Interrupted
 from mqcast.joint.dependence import FILE, Dependence
 from mqcast.launch import is_first
-from mqcast.models.holdout import Holdout, calibrated, calibrator_of, hold_out, learnt_dependence
+from mqcast.models.holdout import (
+    Holdout,
+    calibrated,
+    calibrator_of,
+    hold_out,
+    learnt_dependence,
+    span_calibrators_of,
+)
 from mqcast.models.protocol import Progress, TrainOptions
 from mqcast.models.recipe import settings_for
 from mqcast.models.rehearsal import after_rehearsal, rehearsal_of
@@ -178,6 +185,7 @@ class Rehearsed:
     holdout: Holdout
     revisions: pl.DataFrame
     calibrator: Calibrator | None
+    span_calibrators: dict[tuple[int, int], Calibrator]
 
     @classmethod
     def of(cls, panel: Panel, config: RunConfig, folder: Path, options: TrainOptions) -> "Rehearsed":
@@ -189,8 +197,12 @@ class Rehearsed:
             require_free(folder)
         holdout = hold_out(panel, replace(options, until=config.split.train_until))
         run = _train(panel, rehearsal_of(config, holdout), folder / "rehearsal", options)
-        revisions = holdout.revisions(FittedNetwork(run, options.device))
-        return cls(run, holdout, revisions, calibrator_of(revisions, holdout, options))
+        fitted = FittedNetwork(run, options.device)
+        revisions, of_spans = holdout.revisions(fitted), dict[tuple[int, int], Calibrator]()
+        if fitted.spans:
+            totals = fitted.forecast_spans(holdout.panel, fitted.spans, holdout.first, holdout.last)
+            of_spans = span_calibrators_of(totals, holdout)
+        return cls(run, holdout, revisions, calibrator_of(revisions, holdout, options), of_spans)
 
 
 def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "Run":
@@ -205,6 +217,8 @@ def _fit(panel: Panel, merged: Merged, folder: Path, options: TrainOptions) -> "
     run = _train(panel, final, folder, options)
     if rehearsed.calibrator is not None and is_first():
         run.add_calibrator(rehearsed.calibrator)
+    if rehearsed.span_calibrators and is_first():
+        run.add_span_calibrators(rehearsed.span_calibrators)
     if dependence is not None and is_first():
         run.add_dependence(dependence.to_json().encode())
     return run
