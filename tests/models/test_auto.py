@@ -186,7 +186,7 @@ def test_seasonal_naive_takes_part_only_if_it_is_nearly_as_good_as_the_best():
 
 
 @pytest.mark.parametrize(("num_weeks", "counts_as_one"), [(40, False), (60, True), (80, False)])
-def test_held_out_dates_count_as_one_if_only_what_follows_them_knows_a_year(num_weeks: int, counts_as_one: bool, monkeypatch):
+def test_held_out_dates_count_as_one_if_only_the_end_knows_a_year(num_weeks: int, counts_as_one: bool, monkeypatch):
     seen: list[float] = []
     monkeypatch.setattr(auto, "fit_blend", lambda found, prior: (seen.append(found.num_dates), fit_blend(found))[1])
     new().fit(rows().group_by("unique_id", maintain_order=True).head(num_weeks))

@@ -54,6 +54,15 @@ def test_weights_are_a_mean_and_the_better_member_counts_more():
     assert blend.weights["good"] > 0.85
 
 
+def test_before_any_evidence_members_weigh_what_is_said():
+    frames, actuals = simulated({"one": 1.0, "two": 1.0}, num_cutoffs=4)
+    few = replace(judged(frames, actuals), num_dates=1e-6)
+    assert np.allclose(fit_blend(few).weight, 0.5, atol=0.02)
+    assert np.allclose(fit_blend(few, {"two": 0.5}).weight, [2 / 3, 1 / 3], atol=0.02)
+    many = replace(few, num_dates=1e6)
+    assert np.allclose(fit_blend(many).weight, fit_blend(many, {"two": 0.5}).weight, atol=0.02)
+
+
 def test_the_blend_beats_its_members_on_other_dates():
     frames, actuals = simulated({"one": 1.0, "two": 1.2})
     blend = fit_blend(judged(frames, actuals))

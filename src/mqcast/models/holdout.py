@@ -76,9 +76,10 @@ def hold_out(panel: Panel, options: TrainOptions) -> Holdout:
     num_series = max(1, MOST_ROWS // (horizon * (num_steps - horizon + 1)))
     if known.num_series > num_series:
         known = some_series(known, np.unique(np.linspace(0, known.num_series - 1, num_series).astype(int)))
-    needed = year_of(known.axis.frequency) + horizon
-    knows_a_year = length - num_steps >= needed
-    return Holdout(known, first, last, actuals_after(known, begin), knows_a_year, length >= needed > length - num_steps)
+    whole_year = year_of(known.axis.frequency) + horizon
+    knows_a_year = length - num_steps >= whole_year
+    year_is_new = length >= whole_year and not knows_a_year
+    return Holdout(known, first, last, actuals_after(known, begin), knows_a_year, year_is_new)
 
 
 def calibrator_of(frame: pl.DataFrame, holdout: Holdout, options: TrainOptions) -> Calibrator | None:
