@@ -150,6 +150,26 @@ def test_where_a_window_starts_does_not_change_the_scales(by):
         np.testing.assert_array_equal(getattr(whole, name)[:, 35:], getattr(late, name))
 
 
+@pytest.mark.parametrize("zeros", ["told_apart", "demand"])
+@pytest.mark.parametrize("config", WAYS, ids=lambda config: f"{config.by}-{config.log1p}")
+def test_scales_that_are_kept_are_those_that_are_computed(config, zeros, monkeypatch):
+    rng = np.random.default_rng(0)
+    config, sales = config.replace(zeros=zeros, spread_half_life=5.0), rng.poisson(30, (4, 40)) * rng.integers(0, 2, 40)
+    given = {f"s{i}": [None, *map(float, row[: 40 - 7 * i])] for i, row in enumerate(sales)}
+    panel = panel_of(**given, late=[None, None, 5.0])
+    keeps, computes = (TargetScaler.fit(panel, config, as_time("2024-01-20", panel.axis)).on(panel) for _ in range(2))
+    monkeypatch.setattr("mqcast.data.scaling.MOST_KEPT", 0)
+    computes.at(np.array([0]), panel.first_step[:1], 1)  # decides that nothing is kept
+    monkeypatch.undo()
+    for _ in range(12):
+        series = rng.integers(0, 5, 6)
+        start = panel.first_step[series] + rng.integers(-5, 30, 6)
+        last = start + rng.integers(1, 20, 6)
+        ours, theirs = (bound.at(series, start, 15, last) for bound in (keeps, computes))
+        for one, other in zip(ours.parts(), theirs.parts(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_before_its_first_sale_a_series_has_the_scale_of_all():
     train = panel_of(a=[1.0, 2.0, 3.0])
     new = panel_of(like=train, z=[None, None, 50.0])

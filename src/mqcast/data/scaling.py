@@ -40,6 +40,7 @@ from mqcast.settings import ScalingConfig
 PRIOR_COUNT = {"past": 4, "recent": 26}  # weight, in observations, of the typical spread of all series
 MOST_SERIES = 20_000  # sampled for typical values
 VALUES_AT_A_TIME = 2**18
+MOST_KEPT = 2**22  # rows of a panel whose scales are kept in memory
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,27 @@ class BoundScaler:
             yield places[i : i + size]
 
     def _from_own_past(self, series: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Moments of the observations up to each step, by running sums: later values cannot change them."""
-        scaler, config, past = self.scaler, self.scaler.config, self.panel.rows_until(series, steps)
+        """Moments of the observations up to each step; those of series that are asked for again are kept."""
+        past, kept = self.panel.rows_until(series, steps), self._kept
+        if kept is None or not kept.was_asked[series].all():
+            if kept is not None:
+                kept.was_asked[series] = True
+            return self._after_rows(series, past)
+        new = np.unique(series[~kept.is_there[series]])
+        for of in self._at_a_time(new, np.arange(new.size)):
+            kept.add(new[of], self._after_rows(new[of], kept.rows_of(new[of])))
+        return kept.at(series, past)
+
+    @cached_property
+    def _kept(self) -> "_Kept | None":
+        return _Kept(self.panel.offsets) if self.panel.num_rows <= MOST_KEPT else None
+
+    def _after_rows(self, series: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Moments of the first rows of each series, by running sums: later values cannot change them.
+
+        past: (B, width) numbers of rows, of which the last is the largest
+        """
+        scaler, config, shape = self.scaler, self.scaler.config, past.shape
         y, is_row, rows = self.target.until(series, past[:, -1])
         z = scaler.forward(y)
         observed = ~np.isnan(z)
@@ -162,18 +182,18 @@ class BoundScaler:
             return _at(_running(np.where(observed, values, 0)), past)
 
         count = sum_of(observed)
-        divisor, unit, knee = np.maximum(count, 1), np.ones(steps.shape), np.full(steps.shape, NO_KNEE)
+        divisor, unit, knee = np.maximum(count, 1), np.ones(shape), np.full(shape, NO_KNEE)
         if config.by == "recent":
             level = recent_level(y, config)
             is_one = ~np.isnan(level.surprise)
             squared = np.where(is_one, level.surprise, 0.0) ** 2
             surprises, number = (_at(_fading(part, config.spread_half_life), past) for part in (squared, is_one))
-            size = np.ones(steps.shape) if config.log1p else sum_of(np.abs(z)) / divisor
+            size = np.ones(shape) if config.log1p else sum_of(np.abs(z)) / divisor
             scale = self._spread(surprises, number, size)
             loc, unit = _at(shifted(level.loc, np.nan), past), _at(shifted(level.unit, 1.0), past)
             knee = _at(shifted(level.knee, NO_KNEE), past)
         elif config.by == "past_mean":
-            loc, size = np.zeros(steps.shape), sum_of(np.abs(z)) / divisor
+            loc, size = np.zeros(shape), sum_of(np.abs(z)) / divisor
             return loc, np.where(size > 0, size, scaler.default_scale), unit, knee
         else:
             first = np.take_along_axis(z, observed.argmax(axis=1)[:, None], axis=1) if y.size else np.zeros((len(y), 1))
@@ -195,6 +215,28 @@ class BoundScaler:
         prior = scaler.typical_spread * (1.0 if scaler.config.log1p else _size(size, scaler.default_scale))
         weight = PRIOR_COUNT[scaler.config.by]
         return np.sqrt((squares + weight * prior**2) / (count + weight))
+
+
+class _Kept:
+    """Location, scale, unit and knee of series after each number of rows, from none to all."""
+
+    def __init__(self, offsets: np.ndarray):
+        self.num_rows = np.diff(offsets)
+        self.begin = offsets[:-1] + np.arange(len(offsets) - 1)
+        self.values = np.empty((4, int(offsets[-1]) + len(offsets) - 1))
+        self.was_asked, self.is_there = np.zeros((2, len(offsets) - 1), bool)
+
+    def rows_of(self, series: np.ndarray) -> np.ndarray:
+        """(B, width) numbers of rows: 0, 1, 2 … and then all again."""
+        rows = self.num_rows[series]
+        return np.minimum(np.arange(int(rows.max()) + 1), rows[:, None])
+
+    def add(self, series: np.ndarray, moments: tuple[np.ndarray, ...]) -> None:
+        self.values[:, self.begin[series, None] + self.rows_of(series)] = moments
+        self.is_there[series] = True
+
+    def at(self, series: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(self.values[:, self.begin[series, None] + past])
 
 
 def _running(values: np.ndarray) -> np.ndarray:
