@@ -50,7 +50,7 @@ BASELINE, YARDSTICK, PUBLISHED = "seasonal-naive", "(yardstick)", "(calibrated b
 FAR_BEHIND_NAIVE, FAR_BEHIND_BEST = 1.3, 1.5  # times the loss of seasonal naive or of the best: members are left out
 NAIVE_BEHIND_BEST = 1.1  # seasonal naive itself has to be nearly as good as the best
 LEAST_SHARE = 0.5  # of the rows that seasonal naive forecasts
-PRIOR = {"smoothing": 0.5}  # times the weight of others, before any evidence: it learns little from other series
+PRIOR = {"smoothing": 0.5, BASELINE: 0.25}  # times the weight of others, before any evidence: they learn little
 Found = TypeVar("Found")
 
 
