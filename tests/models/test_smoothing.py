@@ -73,10 +73,12 @@ def by_a_plain_loop(y: np.ndarray, t: int, horizon: int, cycle: int, year: int) 
             ratios = []
             for years in (1, 2, 3):
                 then, around = t - years * year, year // 52
-                last = min(then + (ahead - 1) % year + 1 + around, t)
+                same = then + (ahead - 1) % year + 1
+                last = min(same + around, t)
                 near = [plain[step] for step in range(last - 2 * around, last + 1) if step in plain]
                 if then >= 0 and near and levels[k][then] > 0:
-                    ratios.append(min(np.mean(near) / levels[k][then], 20.0))
+                    mean = np.mean(near)
+                    ratios.append(min((mean + plain.get(same, mean)) / 2 / levels[k][then], 20.0))
             own = np.mean(ratios) if ratios else 1.0
             place = t + ahead - cycle * -(-ahead // cycle)
             for j, (own_share, _) in enumerate(YEARLY):

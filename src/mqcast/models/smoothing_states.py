@@ -143,7 +143,8 @@ class States:
             rows = np.broadcast_to(i[:, None], last.shape)
             near, _ = window_mean(*self.plain_totals, rows.reshape(-1), last.reshape(-1), 2 * around + 1)
             level = np.where(then >= 0, self.levels[number][i, np.maximum(then, 0)], np.nan)[:, None]
-            near = near.reshape(last.shape)
+            near, same = near.reshape(last.shape), self.histories.at(self.plain, rows, target)
+            near = np.where(np.isnan(same), near, (near + same) / 2)
             effects[years - 1] = self.arithmetic.effect(near, np.broadcast_to(level, near.shape))
         known = ~np.isnan(effects)
         mean = np.nan_to_num(effects).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
