@@ -108,9 +108,10 @@ def look_at(
         raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
-    time = time or _found(TIMES, dates, "time", "dates", source)
-    free = [name for name in numbers if name not in (*(id or "").split(PLUS), *IDS, *taken)]
-    target = target or _found(TARGETS, free, "target", "numbers", source)
+    time = time or _found(TIMES, dates, "time", "dates", source, taken)
+    taken |= {*(id or "").split(PLUS), *IDS}
+    free = [name for name in numbers if name not in taken]
+    target = target or _found(TARGETS, free, "target", "numbers", source, taken)
     whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
     id = id or _id(source, time, [name for name in whole if name not in (time, target)])
     parts = id_columns(id, source.names)
@@ -264,23 +265,36 @@ def _settings(horizon: int, quantiles: Sequence[float], fitting: RunConfig | Non
     return lines
 
 
-def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source) -> str:
-    """The candidate with a wanted name or, failing that, with a wanted word in its name."""
+def _found(
+    wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source, taken: set[str]
+) -> str:
+    """The candidate with a wanted name or, failing that, with a wanted word in its name.
+
+    A column that would have been chosen, had not a value made it text, is told in place of choosing another.
+    """
+    mixed = [name for name in source.names if source.is_mixed(name) and name not in taken]
+    named = _named(wanted, [*candidates, *mixed]) or (candidates[0] if len(candidates) == 1 else None)
+    if named in candidates:
+        return named
+    seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
+    raise MissingColumnError(
+        f"the {role} column cannot be guessed {seen}; {_remedy(role, source, [named] if named else mixed)}"
+    )
+
+
+def _named(wanted: tuple[str, ...], names: list[str]) -> str | None:
     for word in wanted:
-        if exact := [name for name in candidates if name.lower() == word]:
+        if exact := [name for name in names if name.lower() == word]:
             return exact[0]
     for word in wanted:
-        if near := [name for name in candidates if word in words_in(name)]:
+        if near := [name for name in names if word in words_in(name)]:
             return near[0]
-    if len(candidates) == 1:
-        return candidates[0]
-    seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {_remedy(role, source)}")
+    return None
 
 
-def _remedy(role: str, source: Source) -> str:
+def _remedy(role: str, source: Source, mixed: list[str]) -> str:
     """What to do if no column has a role: a value that made a column text is the likeliest reason."""
-    if mixed := [name for name in source.names if source.is_mixed(name)]:
+    if mixed:
         why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
         return f"{why}; correct it, or name another: --{role}"
     of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
