@@ -263,6 +263,15 @@ def test_a_target_that_one_value_made_text_is_told_in_place_of_taking_another_co
             made(tmp_path / "s.csv", tmp_path / "out")
 
 
+def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
+    price = pl.when(pl.int_range(pl.len()) != 3).then("price")
+    found = made(sales(ahead=HORIZON).with_columns(price), tmp_path)
+    assert roles(found)["price"] == "past"
+    (told,) = [text for text in found.decisions if "knows no plan" in text]
+    assert told.startswith("price has missing values, so")
+    assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
+
+
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
     with pytest.raises(MqcastError, match="2 rows; aggregate them"):

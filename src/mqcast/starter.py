@@ -67,6 +67,7 @@ PLANNED = {  # words in the names of columns that are known ahead, if someone pl
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
+HAS_GAPS = "it has missing values"
 ONE_SERIES = "series"  # the id of data without one
 AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
@@ -214,7 +215,7 @@ def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, 
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
     if column.null_count():
-        return "past", "it has missing values"
+        return "past", HAS_GAPS
     if varied["x"].max() == 1 and column.n_unique() > 1:
         return "static", "one value a series"
     if reaches_ahead:

@@ -26,7 +26,7 @@ KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own
 WITHOUT = "without "
 MOST_NUMBERS, MOST_ABOUT = 2, 6  # that are drawn; static columns that are told of an item
-PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?)(?:[^a-z]|$)")
+PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?|preise?|rabatte?)(?:[^a-z]|$)")
 ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 
