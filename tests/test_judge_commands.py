@@ -117,6 +117,17 @@ def test_init_finds_targets_by_a_word_and_leaves_an_index_out(tmp_path):
     assert init(tmp_path / "bikes.parquet")["target"] == "bike_count"
 
 
+def test_init_looks_at_a_plan_in_a_second_file(tmp_path):
+    frame = frame_of(promo=pl.int_range(pl.len()) % 3)
+    is_sold = pl.col("Date") < frame["Date"].max()
+    frame.filter(is_sold).write_csv(tmp_path / "walmart.csv")
+    frame.filter(~is_sold).drop("Weekly_Sales").write_csv(tmp_path / "plan.csv")
+    assert init(tmp_path / "walmart.csv")["past"] == ["promo"]
+    (tmp_path / "walmart.toml").unlink()
+    said = init(tmp_path / "walmart.csv", "--future", tmp_path / "plan.csv")
+    assert (said["id"], said["known"]) == ("Store+Dept", ["promo"])
+
+
 def test_init_never_takes_a_column_that_does_not_tell_series_apart(tmp_path):
     frame_of().write_csv(tmp_path / "walmart.csv")
     said = init(tmp_path / "walmart.csv")

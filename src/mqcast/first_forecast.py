@@ -13,7 +13,6 @@ from mqcast.coming import recorded
 from mqcast.data.excel_files import MOST_ROWS, excel_of, has_openpyxl
 from mqcast.data.joined import PLUS, id_columns
 from mqcast.data.panel import Panel
-from mqcast.data.plan import with_plan
 from mqcast.data.source import open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
@@ -23,7 +22,7 @@ from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
 from mqcast.report.coming import step_of
 from mqcast.settings import MOST_PERIODS
-from mqcast.starter import HAS_GAPS, PLANNED, Look, look_at, starter_toml, words_in
+from mqcast.starter import HAS_GAPS, PLANNED, Look, look_at, starter_toml, with_plan_looked_at, words_in
 
 QUANTILES, MINUTES = (0.1, 0.5, 0.9), 4.0
 FORECAST, EXCEL, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
@@ -99,10 +98,7 @@ def quick(
     joined = None if id is None else PLUS.join(names_of("id", id))
     look = look_at(open_source(frame), joined, time, target, said)
     if future is not None:
-        schema, why = look.schema, look.why
-        rows = with_plan(look.source, open_source(future), schema)
-        look = look_at(rows, schema.id, schema.time, schema.target, said)
-        look = replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
+        look = with_plan_looked_at(look, future, said)
     look = replace(look, schema=look.schema.replace(holidays=names_of("holidays", holidays)))
     say = tell or (_print if verbose else _ignore)
     options = {"model": model, "quantiles": quantiles, "seed": seed, "verbose": verbose}

@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mqcast.data.joined import PLUS, id_columns, with_joined_id
 from mqcast.data.panel import pack
+from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source, read_table
 from mqcast.data.values import as_codes
@@ -128,6 +129,14 @@ def look_at(
     why = {name: why.get(role, guessed[role]) for role, name in {"id": id, "time": time, "target": target}.items()}
     why |= reasons | dict.fromkeys(parts, "part of the id")
     return Look(source, Schema(id=id, time=time, target=target, **roles), left_out, why)
+
+
+def with_plan_looked_at(look: Look, future: Any, said: Mapping[str, Sequence[str]] | None = None) -> Look:
+    """The same look at the rows and those of a plan in a second file: which columns does it have?"""
+    schema, why = look.schema, look.why
+    rows = with_plan(look.source, open_source(future), schema)
+    look = look_at(rows, schema.id, schema.time, schema.target, said)
+    return replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
 
 
 def _check_names(
