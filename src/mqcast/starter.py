@@ -15,7 +15,7 @@ from mqcast.data.joined import PLUS, id_columns, with_joined_id
 from mqcast.data.panel import pack
 from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source, read_table
+from mqcast.data.source import AN_INDEX, Source, open_source, read_table
 from mqcast.data.values import as_codes
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
@@ -70,7 +70,6 @@ MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
 HAS_GAPS = "it has missing values"
 ONE_SERIES = "series"  # the id of data without one
-AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
     "window": ("history", "num_fcts", "batch_size"),
     "scaling": ("by", "log1p", "zeros"),
