@@ -3,7 +3,7 @@
 # mqcast.toml; docs/operations.md explains it. What a night writes is in nights/<date>; forecast.parquet and page.html are
 # replaced only when all is done. If training fails, the last run forecasts, and the script ends with training's exit code.
 set -eu
-sales=${1:?give the file of sales: nightly.sh sales.parquet}
+sales=${1:?give the file of sales, and perhaps one of the plan: nightly.sh sales.parquet plan.parquet} plan=${2:-}
 night=nights/$(date +%F) week=$(date +%G-W%V) failed=0
 mkdir -p "$night" runs panels
 
@@ -14,7 +14,7 @@ step() { # name, then the command: its JSON goes to a file of this name, its log
 }
 
 if [ "$(readlink runs/current || true)" != "$week" ]; then
-    [ -e "panels/$week/panel.json" ] || step pack-to-fit pack "$sales" "panels/$week" --config mqcast.toml
+    [ -e "panels/$week/panel.json" ] || step pack-to-fit pack "$sales" "panels/$week" --config mqcast.toml ${plan:+--future "$plan"}
     if step fit fit "panels/$week" "runs/$week" --config mqcast.toml --resume; then
         ln -sfn "$week" runs/current
     else
@@ -22,7 +22,7 @@ if [ "$(readlink runs/current || true)" != "$week" ]; then
     fi
 fi
 [ -e runs/current ] || exit "$failed"
-step pack pack "$sales" panel --like "panels/$(readlink runs/current)"
+step pack pack "$sales" panel --like "panels/$(readlink runs/current)" ${plan:+--future "$plan"}
 step forecast forecast runs/current panel "$night/forecast.parquet"
 set -- page runs/current --panel panel --out "$night/page.html"
 [ ! -e forecast.parquet ] || set -- "$@" --previous forecast.parquet

@@ -16,9 +16,9 @@ DEPLOY = ROOT / "deploy"
 SETTINGS = '[schema]\nfreq = "W"\n[window]\nhorizon = 2\n[model]\nmodel = "{}"\n'
 
 
-def night(place: Path) -> int:
+def night(place: Path, *plan: str) -> int:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["sh", str(DEPLOY / "nightly.sh"), "sales.csv"]
+    command = ["sh", str(DEPLOY / "nightly.sh"), "sales.csv", *plan]
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False).returncode
 
 
@@ -42,6 +42,19 @@ def test_two_nights_train_once_and_a_mistake_keeps_the_last_forecast(tmp_path):
     assert night(tmp_path) == 2
     assert json.loads((folder / "fit.json").read_text())["exit_code"] == 2
     assert (tmp_path / "forecast.parquet").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_plan_may_be_in_a_second_file(tmp_path):
+    days = [dt.date(2024, 1, 7) + dt.timedelta(weeks=i) for i in range(22)]
+    rows = pl.DataFrame({"unique_id": "a", "ds": days, "y": range(22), "promo": [0, 1] * 11})
+    rows.head(20).write_csv(tmp_path / "sales.csv")
+    rows.tail(2).drop("y").write_csv(tmp_path / "my plan.csv")
+    settings = SETTINGS.replace("[schema]\n", '[schema]\nknown = ["promo"]\n')
+    (tmp_path / "mqcast.toml").write_text(settings.format("seasonal-naive"))
+    assert night(tmp_path) == 2
+    assert night(tmp_path, "my plan.csv") == 0
+    assert pl.read_parquet(tmp_path / "forecast.parquet").height == 2
 
 
 def test_the_image_installs_pins_that_are_there_and_runs_as_no_root():

@@ -254,6 +254,24 @@ def test_excel_with_titles_and_dates_as_text_is_read_and_its_rows_are_told(tmp_p
             made(book(("Sales of January",), (), *rows[:2], changed, *rows[3:]), tmp_path / "mistakes")
 
 
+def test_a_target_that_one_value_made_text_is_told_in_place_of_taking_another_column(tmp_path):
+    texts = sales().with_columns(pl.col("units").cast(pl.String), promo=pl.col("promo").cast(pl.Int8))
+    for value, match in (("1.234,5", "'1.234,5', which looks like a number with a comma"), ("sold out", "'sold out'")):
+        first = pl.int_range(pl.len()) == 3
+        texts.with_columns(units=pl.when(first).then(pl.lit(value)).otherwise("units")).write_csv(tmp_path / "s.csv")
+        with pytest.raises(MqcastError, match=rf"'units' is text because of .*s.csv, row 5: {match}"):
+            made(tmp_path / "s.csv", tmp_path / "out")
+
+
+def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
+    price = pl.when(pl.int_range(pl.len()) != 3).then("price")
+    found = made(sales(ahead=HORIZON).with_columns(price), tmp_path)
+    assert roles(found)["price"] == "past"
+    (told,) = [text for text in found.decisions if "knows no plan" in text]
+    assert told.startswith("price has missing values, so")
+    assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
+
+
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
     with pytest.raises(MqcastError, match="2 rows; aggregate them"):

@@ -117,6 +117,17 @@ def test_init_finds_targets_by_a_word_and_leaves_an_index_out(tmp_path):
     assert init(tmp_path / "bikes.parquet")["target"] == "bike_count"
 
 
+def test_init_looks_at_a_plan_in_a_second_file(tmp_path):
+    frame = frame_of(promo=pl.int_range(pl.len()) % 3)
+    is_sold = pl.col("Date") < frame["Date"].max()
+    frame.filter(is_sold).write_csv(tmp_path / "walmart.csv")
+    frame.filter(~is_sold).drop("Weekly_Sales").write_csv(tmp_path / "plan.csv")
+    assert init(tmp_path / "walmart.csv")["past"] == ["promo"]
+    (tmp_path / "walmart.toml").unlink()
+    said = init(tmp_path / "walmart.csv", "--future", tmp_path / "plan.csv")
+    assert (said["id"], said["known"]) == ("Store+Dept", ["promo"])
+
+
 def test_init_never_takes_a_column_that_does_not_tell_series_apart(tmp_path):
     frame_of().write_csv(tmp_path / "walmart.csv")
     said = init(tmp_path / "walmart.csv")
@@ -432,3 +443,15 @@ def test_scenarios_with_names_are_set_beside_the_plan(home: Path, tmp_path):
     assert both["q0.5_all"].equals(both["q0.5_again"], check_names=False)
     problem = run("what-if", home / "run", home / "panel", f"all={plan}", plan, out, fails=True)
     assert "write name=file" in problem
+
+
+def test_frames_with_other_names_and_an_index_are_judged_and_reported(home: Path, tmp_path):
+    names = {"unique_id": "shop", "ds": "week"}
+    forecasts = pl.read_parquet(home / "rev.parquet").rename(names).drop("horizon")
+    forecasts.with_row_index("").write_csv(tmp_path / "theirs.csv")
+    sold = pl.read_parquet(home / "sales.parquet").rename(names | {"y": "sold"})
+    sold.select("shop", "week", "sold").with_row_index("").write_csv(tmp_path / "sold.csv")
+    given = tmp_path / "theirs.csv", tmp_path / "sold.csv", "--target", "sold"
+    assert json.loads(run("evaluate", *given, "--missing", "drop", "--json"))["series"] == forecasts["shop"].n_unique()
+    facts = json.loads(run("report", *given, "--out", tmp_path / "report.html", "--json"))
+    assert facts["forecasts"]["theirs"]["rows"] == forecasts.height

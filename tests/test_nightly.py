@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import io
 import json
+import re
 import sys
 import warnings
 
@@ -82,6 +83,13 @@ def test_a_saved_forecaster_of_any_model_forecasts_on_the_command_line(place, tm
         facts = said(run("forecast", str(folder), "panel", f"{tmp_path}/{folder.name}.csv", "--json", cwd=place))
         assert facts["series"] == 2
     assert (tmp_path / "run.csv").read_text() == (tmp_path / "saved.csv").read_text()
+    for asked in (("--paths", "3"), ("--span", "1-2")):
+        made = []
+        for folder in (place / "run", tmp_path / "saved"):
+            done = run("forecast", str(folder), "panel", f"{tmp_path}/joint.csv", *asked, "--json", cwd=place)
+            assert said(done)["series"] == 2
+            made.append((tmp_path / "joint.csv").read_text())
+        assert made[0] == made[1]
 
 
 def test_an_incomplete_plan_is_counted_and_an_error_for_the_series_that_was_asked_for(tmp_path):
@@ -92,7 +100,12 @@ def test_an_incomplete_plan_is_counted_and_an_error_for_the_series_that_was_aske
     (tmp_path / "run.toml").write_text(f'[schema]\nknown = ["promo"]\n\n[window]\nhorizon = {HORIZON}\n')
     config = ("--config", "run.toml")
     assert run("pack", "sales.csv", "panel", "--future", "plan.csv", *config, cwd=tmp_path).returncode == 0
-    assert run("fit", "panel", "run", "--model", "seasonal-naive", *config, cwd=tmp_path).returncode == 0
+    fit = run("fit", "panel", "run", "--model", "seasonal-naive", *config, cwd=tmp_path)
+    wanted = (
+        "warning: promo of the coming 3 steps are not in the data for 1 series; .* mqcast forecast leaves these out"
+    )
+    assert fit.returncode == 0
+    assert re.match(wanted, fit.stderr)
     facts = said(run("forecast", "run", "panel", "out.csv", "--json", cwd=tmp_path))
     assert (facts["rows"], facts["left_out"]) == (HORIZON, {"series": 1, "first": ["b"]})
     assert [one["kind"] for one in facts["warnings"]] == ["IncompletePlanWarning"]
@@ -193,15 +206,18 @@ def test_numbers_that_json_does_not_have_are_null(capsys):
     }
 
 
-def test_warnings_of_other_libraries_are_one_line_too(place, monkeypatch):
+def test_warnings_of_other_libraries_are_one_line_too_and_told_once(place, monkeypatch):
     from mqcast.models.seasonal_naive import FittedSeasonalNaive
 
     before = FittedSeasonalNaive.forecast
 
     def noisy(*arguments):
-        warnings.warn("of a library,\nin two lines", RuntimeWarning, stacklevel=1)
+        for _ in range(2):
+            warnings.warn("of a library,\nin two lines", RuntimeWarning, stacklevel=1)
         return before(*arguments)
 
     monkeypatch.setattr(FittedSeasonalNaive, "forecast", noisy)
     done = run("forecast", "run", "panel", "noisy.parquet", cwd=place)
-    assert done.stderr.splitlines()[0] == "warning: of a library,\\nin two lines"
+    lines = done.stderr.splitlines()
+    assert lines[0] == "warning: of a library,\\nin two lines"
+    assert lines.count(lines[0]) == 1

@@ -33,6 +33,7 @@ Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `Se
 `IncompletePlanWarning` (one of these: series without known columns for all coming steps),
 `TargetsLeftOutWarning` (dates without a row), `FutureMissingWarning` (what `predict` will need is not there yet),
 `LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
+`GuessedEncodingWarning` (a CSV file that is not UTF-8),
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
 failed), `NotCalibratedWarning` (too few dates to calibrate with), and
 `ImplausibleForecastWarning` (forecasts far beyond anything ever sold, negative, all 0, or quantiles that are none).
@@ -302,6 +303,10 @@ class UnseenCategoryWarning(MqcastWarning):
 
 class MixedColumnWarning(MqcastWarning):
     """A column of a CSV file that is text because of some of its values only."""
+
+
+class GuessedEncodingWarning(MqcastWarning):
+    """A CSV file that is not UTF-8, and is read as Excel in Western Europe would have written it."""
 
 
 class EventReachWarning(MqcastWarning):

@@ -13,7 +13,6 @@ from mqcast.coming import recorded
 from mqcast.data.excel_files import MOST_ROWS, excel_of, has_openpyxl
 from mqcast.data.joined import PLUS, id_columns
 from mqcast.data.panel import Panel
-from mqcast.data.plan import with_plan
 from mqcast.data.source import open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
@@ -23,12 +22,13 @@ from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
 from mqcast.report.coming import step_of
 from mqcast.settings import MOST_PERIODS
-from mqcast.starter import PLANNED, Look, look_at, starter_toml, words_in
+from mqcast.starter import HAS_GAPS, PLANNED, Look, look_at, starter_toml, with_plan_looked_at, words_in
 
 QUANTILES, MINUTES = (0.1, 0.5, 0.9), 4.0
 FORECAST, EXCEL, PAGE, REPORT, SETTINGS, SAVED, DECISIONS = (
     *("forecast.csv", "forecast.xlsx", "page.html", "report.html", "mqcast.toml", "forecaster", "decisions.txt"),
 )
+ONE, SEVERAL = ("is", "has", "its", "it"), ("are", "have", "their", "them")
 NO_PLAN = "its coming values are not in the data"
 LEAST_PLANNED = 0.5  # of the series: with fewer plans, known columns are used as past ones, and all series are forecast
 FEWEST_HORIZONS = 3  # of history for a backtest: one is held out
@@ -98,10 +98,7 @@ def quick(
     joined = None if id is None else PLUS.join(names_of("id", id))
     look = look_at(open_source(frame), joined, time, target, said)
     if future is not None:
-        schema, why = look.schema, look.why
-        rows = with_plan(look.source, open_source(future), schema)
-        look = look_at(rows, schema.id, schema.time, schema.target, said)
-        look = replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
+        look = with_plan_looked_at(look, future, said)
     look = replace(look, schema=look.schema.replace(holidays=names_of("holidays", holidays)))
     say = tell or (_print if verbose else _ignore)
     options = {"model": model, "quantiles": quantiles, "seed": seed, "verbose": verbose}
@@ -169,18 +166,28 @@ class _Work:
         )
         if parts := id_columns(schema.id, [name for name in self.look.source.names if name != schema.id]):
             self._decide(f"A series is told by {' and '.join(parts)} together, joined as {panel.ids[0].as_py()!r}.")
-        if planned := [name for name in schema.past if self._is_planned(name)]:
-            one = len(planned) == 1
-            self._decide(
-                f"{', '.join(planned)} {'is' if one else 'are'} not in the data for the coming {self.horizon} "
-                f"{self.step}s, so the forecast learns from {'its' if one else 'their'} past, and knows no plan. To "
-                f"forecast with a plan, add rows for the coming dates, with {'it' if one else 'them'} and without "
-                f"{schema.target}."
-            )
+        planned = [name for name in schema.past if self._is_planned(name)]
+        with_gaps = [name for name in planned if self.look.why[name] == HAS_GAPS]
+        self._tell_no_plan([name for name in planned if name not in with_gaps], with_gaps=False)
+        self._tell_no_plan(with_gaps, with_gaps=True)
         for name, why in self.look.left_out.items():
             self._decide(f"{name} is left out ({why}).")
         if not schema.holidays:
             self._decide("No holidays are used; name the country to use them, for example holidays US.")
+
+    def _tell_no_plan(self, names: list[str], with_gaps: bool) -> None:
+        if not names:
+            return
+        be, have, their, them = ONE if len(names) == 1 else SEVERAL
+        coming = f"the coming {self.horizon} {self.step}s"
+        why, remedy = f"{have} missing values", f"fill {their} gaps, also in rows for {coming}"
+        if not with_gaps:
+            why = f"{be} not in the data for {coming}"
+            remedy = f"add rows for the coming dates, with {them} and without {self.look.schema.target}"
+        self._decide(
+            f"{', '.join(names)} {why}, so the forecast learns from {their} past, and knows no plan. To forecast with "
+            f"a plan, {remedy}."
+        )
 
     def _is_planned(self, name: str) -> bool:
         """Whether someone may know a past column ahead: it was to be known, or is called so."""

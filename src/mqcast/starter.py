@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from mqcast.data.joined import PLUS, id_columns, with_joined_id
 from mqcast.data.panel import pack
+from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source, read_table
+from mqcast.data.source import AN_INDEX, Source, open_source, read_table
 from mqcast.data.values import as_codes
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
@@ -67,8 +68,8 @@ PLANNED = {  # words in the names of columns that are known ahead, if someone pl
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
+HAS_GAPS = "it has missing values"
 ONE_SERIES = "series"  # the id of data without one
-AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 SHOWN = {
     "window": ("history", "num_fcts", "batch_size"),
     "scaling": ("by", "log1p", "zeros"),
@@ -108,9 +109,10 @@ def look_at(
         raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
-    time = time or _found(TIMES, dates, "time", "dates", source)
-    free = [name for name in numbers if name not in (*(id or "").split(PLUS), *IDS, *taken)]
-    target = target or _found(TARGETS, free, "target", "numbers", source)
+    time = time or _found(TIMES, dates, "time", "dates", source, taken)
+    taken |= {*(id or "").split(PLUS), *IDS}
+    free = [name for name in numbers if name not in taken]
+    target = target or _found(TARGETS, free, "target", "numbers", source, taken)
     whole = [name for name, kind in types.items() if is_text(kind) or pa.types.is_integer(kind)]
     id = id or _id(source, time, [name for name in whole if name not in (time, target)])
     parts = id_columns(id, source.names)
@@ -126,6 +128,14 @@ def look_at(
     why = {name: why.get(role, guessed[role]) for role, name in {"id": id, "time": time, "target": target}.items()}
     why |= reasons | dict.fromkeys(parts, "part of the id")
     return Look(source, Schema(id=id, time=time, target=target, **roles), left_out, why)
+
+
+def with_plan_looked_at(look: Look, future: Any, said: Mapping[str, Sequence[str]] | None = None) -> Look:
+    """The same look at the rows and those of a plan in a second file: which columns does it have?"""
+    schema, why = look.schema, look.why
+    rows = with_plan(look.source, open_source(future), schema)
+    look = look_at(rows, schema.id, schema.time, schema.target, said)
+    return replace(look, why=look.why | {name: why[name] for name in (schema.id, schema.time, schema.target)})
 
 
 def _check_names(
@@ -213,7 +223,7 @@ def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, 
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
     if column.null_count():
-        return "past", "it has missing values"
+        return "past", HAS_GAPS
     if varied["x"].max() == 1 and column.n_unique() > 1:
         return "static", "one value a series"
     if reaches_ahead:
@@ -264,23 +274,36 @@ def _settings(horizon: int, quantiles: Sequence[float], fitting: RunConfig | Non
     return lines
 
 
-def _found(wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source) -> str:
-    """The candidate with a wanted name or, failing that, with a wanted word in its name."""
+def _found(
+    wanted: tuple[str, ...], candidates: list[str], role: str, kind: str, source: Source, taken: set[str]
+) -> str:
+    """The candidate with a wanted name or, failing that, with a wanted word in its name.
+
+    A column that would have been chosen, had not a value made it text, is told in place of choosing another.
+    """
+    mixed = [name for name in source.names if source.is_mixed(name) and name not in taken]
+    named = _named(wanted, [*candidates, *mixed]) or (candidates[0] if len(candidates) == 1 else None)
+    if named in candidates:
+        return named
+    seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
+    raise MissingColumnError(
+        f"the {role} column cannot be guessed {seen}; {_remedy(role, source, [named] if named else mixed)}"
+    )
+
+
+def _named(wanted: tuple[str, ...], names: list[str]) -> str | None:
     for word in wanted:
-        if exact := [name for name in candidates if name.lower() == word]:
+        if exact := [name for name in names if name.lower() == word]:
             return exact[0]
     for word in wanted:
-        if near := [name for name in candidates if word in words_in(name)]:
+        if near := [name for name in names if word in words_in(name)]:
             return near[0]
-    if len(candidates) == 1:
-        return candidates[0]
-    seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {_remedy(role, source)}")
+    return None
 
 
-def _remedy(role: str, source: Source) -> str:
+def _remedy(role: str, source: Source, mixed: list[str]) -> str:
     """What to do if no column has a role: a value that made a column text is the likeliest reason."""
-    if mixed := [name for name in source.names if source.is_mixed(name)]:
+    if mixed:
         why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
         return f"{why}; correct it, or name another: --{role}"
     of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]

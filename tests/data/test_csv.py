@@ -161,13 +161,61 @@ def test_a_row_is_counted_in_its_own_file(tmp_path):
         Panel.from_frame(tmp_path / "parts")
 
 
-def test_other_encodings_and_mixed_folders_are_refused(sales, tmp_path):
-    (tmp_path / "latin.csv").write_bytes("unique_id,ds,y\nä,2024-01-07,1\n".encode("latin-1"))
-    with pytest.raises(errors.SourceError, match="save it as UTF-8"):
-        open_source(tmp_path / "latin.csv")
+@pytest.mark.parametrize("block", [20, 16 * 2**20])
+@pytest.mark.parametrize("late", [False, True])
+def test_what_excel_writes_in_western_europe_is_read_and_told(tmp_path, monkeypatch, block, late):
+    monkeypatch.setattr("mqcast.data.csv_files.BLOCK_BYTES", block)
+    name = "Preis" if late else "Preis (€)"
+    text = f"Artikel;{name}\n" + "Tee;1,5\n" * 9 + "Gürtel – groß;2,5\n"
+    (tmp_path / "plan.csv").write_bytes(text.encode("cp1252"))
+    (tmp_path / "plan.csv.gz").write_bytes(gzip.compress(text.encode("cp1252")))
+    for path in (tmp_path / "plan.csv", tmp_path / "plan.csv.gz", [tmp_path / "plan.csv"]):
+        with pytest.warns(errors.GuessedEncodingWarning, match=r"plan.csv\S* is not UTF-8, and read as cp1252") as told:
+            found = read_table(path)
+        assert len(told) == 1
+        assert found.row(-1, named=True) == {"Artikel": "Gürtel – groß", name: 2.5}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_letter_of_utf8_may_end_in_the_next_block(tmp_path, monkeypatch):
+    for size in range(20, 24):
+        monkeypatch.setattr("mqcast.data.csv_files.BLOCK_BYTES", size)
+        assert read_table(written(tmp_path, "x\n" + "üüü\n" * 20))["x"].to_list() == ["üüü"] * 20
+
+
+@pytest.mark.parametrize(
+    "content", ["x,y\nä,1\n".encode("utf-16"), b"x,y\n\x81\xe4,1\n", b"PK\x03\x04\x00\x00\xff,1\n"]
+)
+def test_other_encodings_are_refused(tmp_path, content):
+    (tmp_path / "other.csv").write_bytes(content)
+    with pytest.raises(errors.SourceError, match=r"other.csv is neither UTF-8 nor cp1252; save it as UTF-8"):
+        open_source(tmp_path / "other.csv")
+
+
+def test_mixed_folders_are_refused(sales, tmp_path):
+    sales.write_csv(tmp_path / "sales.csv")
     sales.write_parquet(tmp_path / "sales.parquet")
-    with pytest.raises(errors.SourceError, match=r"latin.csv and sales.parquet"):
+    with pytest.raises(errors.SourceError, match=r"sales.csv and sales.parquet"):
         open_source(tmp_path)
+
+
+def test_an_excel_file_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("openpyxl")
+    with pytest.raises(errors.SourceError, match=r"no Excel file at .*none.xlsx; check the path"):
+        open_source(tmp_path / "none.xlsx")
+
+
+@pytest.mark.parametrize("value", ["1.234,5", "12,5", "1,234.5", "1.234.567", "1 234,5", "1'234.5"])
+def test_numbers_with_commas_in_a_file_with_commas_are_told(tmp_path, value):
+    path = written(tmp_path, f'unique_id,ds,y\nA,2024-01-07,"{value}"\nA,2024-01-14,900\n')
+    with pytest.raises(errors.ColumnTypeError, match=rf"'y' holds text .*row 2: .{value}., which looks like .* 1234.5"):
+        Panel.from_frame(path)
+
+
+@pytest.mark.parametrize("values", [("007", "12"), ("A12", "3"), ("1,5", "many"), ("10.20.30", "1.2.3")])
+def test_names_and_codes_do_not_look_like_numbers(tmp_path, values):
+    path = written(tmp_path, "x;y\n" + "".join(f'"{value}",1\n' for value in values).replace(",1\n", ";1\n"))
+    assert "looks like" not in open_source(path).oddity("x")
 
 
 def test_notes_in_a_folder_are_no_table_but_a_named_text_file_is(sales, tmp_path, same_arrays):
@@ -183,9 +231,3 @@ def test_quantiles_in_words_name_the_row(sales, tmp_path):
     path = written(tmp_path, "unique_id,cutoff,ds,q0.5\na,2024-01-07,2024-01-14,1\na,2024-01-14,2024-01-21,lots\n")
     with pytest.raises(errors.ColumnTypeError, match=r"the forecasts, column 'q0.5': .*sales.csv, row 3: 'lots'"):
         evaluate(path, sales)
-
-
-def test_names_of_columns_in_another_encoding_are_told(tmp_path):
-    (tmp_path / "plan.csv").write_bytes("Artikel;Preis (€)\n1;2\n".encode("cp1252"))
-    with pytest.raises(errors.SourceError, match=r"plan.csv .*names of its columns.*save it as UTF-8"):
-        open_source(tmp_path / "plan.csv")

@@ -317,6 +317,14 @@ def test_a_static_value_must_not_change(sales):
         Panel.from_frame(sales, Schema(static=("price",)))
 
 
+@pytest.mark.parametrize("column", ["city", "size"])
+def test_a_static_value_that_rows_of_a_plan_lack_is_told(sales, column):
+    joined = sales.join(STATIC.head(2), on="unique_id")
+    rows = joined.with_columns(pl.when(pl.col("y").is_not_null()).then(column).alias(column))
+    with pytest.raises(errors.StaticValuesError, match=r"in some rows of the series only.*; give it in all rows, also"):
+        Panel.from_frame(rows, Schema(static=("city", "size")))
+
+
 def test_a_static_table_must_have_every_series_once(sales):
     schema = Schema(static=("city",))
     with pytest.raises(errors.StaticValuesError, match="series 'a': not in the static table; add its row"):

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mqcast import Forecaster, Schema, errors
+from mqcast import Forecaster, Schema, errors, models
 
 HORIZON, NUM_WEEKS = 4, 60
 WEEKS = pl.datetime_range(pl.datetime(2022, 1, 2), pl.datetime(2022, 1, 2) + pl.duration(weeks=67), "1w", eager=True)
@@ -100,6 +100,21 @@ def test_a_series_that_was_asked_for_must_have_a_plan(cutoff):
         with pytest.raises(errors.KnownValuesError, match=r"series 'b', column 'promo', at 2023-03-05: .* missing"):
             made.predict(HOLE, ids=ids, cutoff=cutoff)
     assert made.predict(HOLE, ids=["a", "c"], cutoff=cutoff)["unique_id"].n_unique() == 2
+
+
+def test_a_table_of_forecasts_leaves_out_what_every_model_leaves_out():
+    steps = pl.DataFrame({"horizon": range(1, HORIZON + 1)})
+    table = pl.DataFrame({"unique_id": ["a", "b", "c"], "cutoff": WEEKS[NUM_WEEKS - 1]}).join(steps, how="cross")
+    table = table.with_columns(pl.col("cutoff").dt.offset_by(pl.format("{}w", "horizon")).alias("ds"))
+    models.register_frame("planner", table.with_columns(pl.lit(1.0).alias("q0.5"), pl.lit(2.0).alias("q0.9")))
+    try:
+        made = new(model="planner").fit(PLAN)
+        with pytest.warns(errors.IncompletePlanWarning, match=LACKS):
+            found = made.predict(HOLE)
+    finally:
+        models.unregister("planner")
+    assert found["unique_id"].unique(maintain_order=True).to_list() == ["a", "c"]
+    assert found.height == 2 * HORIZON
 
 
 def test_what_if_and_figures_of_a_series_without_a_plan_are_errors():

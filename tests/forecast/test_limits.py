@@ -1,5 +1,6 @@
 """Whatever a series did and whatever a network weighs: forecasts are finite, in order and within their limits."""
 
+import datetime as dt
 import warnings
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_what_is_limited_is_counted_and_stays_in_order():
     found, told = within_limits(panel, np.array([0]), panel.last_step, values, 1.0, 0.0)
     assert found.tolist() == [[[0, 50, 100], [1, 100, 100]]]
     assert (told.num_forecasts, told.num_series, told.worst_series) == (1, 1, "a")
+
+
+def test_what_is_left_out_for_its_plan_is_not_counted():
+    rows = frame_of({name: np.full(len(WEEKS), 10.0) for name in "ab"}).with_columns(promo=False)
+    later = [WEEKS[-1] + dt.timedelta(weeks=i) for i in (1, 2)]
+    plan = [("a", later[0]), ("a", later[1]), ("b", later[0])]
+    planned = pl.DataFrame(plan, {"unique_id": pl.String, "ds": rows.schema["ds"]}, orient="row")
+    rows = pl.concat([rows, planned.with_columns(promo=pl.lit(True))], how="diagonal")
+    panel = Panel.from_frame(rows, Schema(known=["promo"], freq="W"))
+    wild, spans = np.full((2, 2, 1), 1e3), ((1, 1), (1, 2))
+    for found, told in (
+        within_limits(panel, np.array([0, 1]), panel.last_observed, wild, 1.0, 0.0),
+        within_limits(panel, np.array([0, 1]), panel.last_observed, wild, 1.0, 0.0, spans),
+    ):
+        assert (found == 100).all()
+        assert (told.num_forecasts, told.num_series, told.worst_series) == (2, 1, "a")
 
 
 def test_where_nothing_was_ever_sold_the_limit_may_be_none():

@@ -1,6 +1,8 @@
 """The calibrated blend of several models: judged on held-out dates, resumed at any stage, blind to what comes later."""
 
+import datetime as dt
 import json
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -493,6 +495,14 @@ def test_the_command_line_fits_forecasts_and_resumes(tmp_path: Path):
     run("forecast", tmp_path / "run", tmp_path / "panel", tmp_path / "out.parquet")
     direct = Forecaster("auto(recent, seasonal-naive)", HORIZON, verbose=False).fit(rows()).predict()
     assert_frame_equal(pl.read_parquet(tmp_path / "out.parquet"), direct, check_exact=True)
+
+
+def test_a_backtest_from_a_date_without_a_time_keeps_its_networks():
+    made = new("auto(mqcnn, seasonal-naive)", config=SMALL, max_minutes=0.03)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemberLeftOutWarning)
+        found = made.backtest(rows(), rows()["ds"].max().date() - dt.timedelta(weeks=HORIZON))
+    assert found["unique_id"].n_unique() == 10
 
 
 # -- a table of forecasts ----------------------------------------------------------------------------------------------

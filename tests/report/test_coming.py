@@ -61,12 +61,13 @@ def test_every_item_has_its_forecast_and_its_history_on_the_page(page, forecaste
         np.testing.assert_allclose(sold, history["y"], rtol=1e-3)
 
 
-def test_promotions_holidays_and_prices_of_the_coming_dates_are_there(tmp_path):
-    frame = world().frame.with_columns(price=pl.when(pl.col("y").is_null()).then(2.5).otherwise(3.0))
-    known = (*world().schema.known, "price")
+@pytest.mark.parametrize("price", ["price", "Preis (€)"])
+def test_promotions_holidays_and_prices_of_the_coming_dates_are_there(tmp_path, price):
+    frame = world().frame.with_columns(pl.when(pl.col("y").is_null()).then(2.5).otherwise(3.0).alias(price))
+    known = (*world().schema.known, price)
     page = fitted(frame, known=known, holidays=("US",)).page(tmp_path / "page.html").read_text()
     data, (index, *parts) = inside(page, "items"), chunks(page)
-    assert data["numbers"] == ["price"]
+    assert data["numbers"] == [price]
     flags = world().schema.known
     promoted = frame.filter(pl.any_horizontal(flags))
     for id, (cutoff, _, _, promotions, numbers, *_) in zip(

@@ -72,17 +72,22 @@ def init_command(
     ] = None,
     time: Annotated[str | None, typer.Option("--time", help="The column of dates; left out: guessed.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The column to forecast; left out: guessed.")] = None,
+    future: Annotated[
+        str | None, typer.Option(help="A second file of what is planned after the last sale: id, date, promotions …")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at all rows and write a first TOML file: column roles guessed, settings shown, every line explained.
 
-    Example: [bold]mqcast init sales.parquet --horizon 26[/bold]
+    Examples: [bold]mqcast init sales.parquet --horizon 26[/bold],
+    [bold]mqcast init sales.parquet --future plan.parquet[/bold]
     """
-    from mqcast.starter import look_at, starter_toml
+    from mqcast.starter import look_at, starter_toml, with_plan_looked_at
 
     if out.exists():
         raise ArtifactError(f"{out} already exists; choose another with --out, or delete it")
     look = look_at(open_source(frame), joined_name(id), time, target)
+    look = look if future is None else with_plan_looked_at(look, future)
     text, trouble = starter_toml(look, horizon, frame)
     write_file(out, text)
     if trouble is not None:

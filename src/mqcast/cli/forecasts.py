@@ -85,14 +85,14 @@ def forecast_command(
     table_file(out)
     if (cutoff or id) and (first or last):
         raise ConfigError("--cutoff and --id forecast from one cutoff; leave out --first and --last")
-    asked = None
+    joint: dict[str, Any] = {}
     if paths is not None or span or spans_by is not None or group is not None:
         spans = [span_of(text) for text in span] if span else None
-        asked = Asked(horizon_of(run), paths, spans, group, seed, spans_by)  # type: ignore[arg-type]
+        joint = {"paths": paths, "spans": spans, "group": group, "seed": seed, "spans_by": spans_by}
     if id or cutoff == "each":
-        _forecast_some(run, panel, out, cutoff, id, as_json, asked)
+        _forecast_some(run, panel, out, cutoff, id, as_json, joint)
     else:
-        _forecast(run, panel, out, cutoff or first, cutoff or last, processes, device, as_json, asked)
+        _forecast(run, panel, out, cutoff or first, cutoff or last, processes, device, as_json, joint)
 
 
 @app.command("revisions")
@@ -245,13 +245,11 @@ def _scenarios(given: list[str]) -> Any:
 
 
 def _forecast_some(
-    run: Path, panel: Path, out: Path, cutoff: str | None, ids: list[str] | None, as_json: bool, asked: Asked | None
+    run: Path, panel: Path, out: Path, cutoff: str | None, ids: list[str] | None, as_json: bool, joint: dict[str, Any]
 ) -> None:
     from mqcast.forecaster import Forecaster
 
     data = Panel.open(panel)
-    names = ("paths", "spans", "spans_by", "group", "seed")
-    joint = {} if asked is None else {name: getattr(asked, name) for name in names}
     found: Any = Forecaster.load(run, data).predict(ids=ids, cutoff=cutoff, **joint)
     table = found.to_polars() if isinstance(found, Paths) else found
     write_table(table, out)
@@ -268,10 +266,11 @@ def _forecast(
     processes: int | None,
     device: str,
     as_json: bool,
-    asked: Asked | None = None,
+    joint: dict[str, Any] | None = None,
 ) -> None:
     data = Panel.open(panel)
-    trained = _opened(run, data, device)
+    trained, horizon = _opened(run, data, device)
+    asked = Asked(horizon, **joint) if joint else None
     by_heads = None if asked is None else asked.by_heads(trained)
     if by_heads is not None:
         totals = by_heads(data, first, last)
@@ -286,12 +285,16 @@ def _forecast(
         tell(as_json, {"forecasts": str(out), **facts}, f"forecasts are in {out}")
 
 
-def _opened(run: Path, data: Panel, device: str) -> FittedModel:
-    """The model of a run, or of a folder that Forecaster.save wrote."""
+def _opened(run: Path, data: Panel, device: str) -> tuple[FittedModel, int]:
+    """The model of a run, or of a folder that Forecaster.save wrote, and its horizon."""
     from mqcast.forecaster import Forecaster
     from mqcast.forecaster_files import FACTS
 
-    return Forecaster.load(run, data).fitted_ if (run / FACTS).exists() else open_model(run, device)
+    if (run / FACTS).exists():
+        saved = Forecaster.load(run, data)
+        return saved.fitted_, saved.horizon
+    fitted = open_model(run, device)
+    return fitted, horizon_of(fitted, run)
 
 
 def _write(

@@ -192,13 +192,15 @@ def report_command(
     [bold]mqcast report runs/mqt runs/mqcnn panel --out report.html[/bold],
     [bold]mqcast report ours=backtest.parquet theirs=other.parquet panel --item A12[/bold]
     """
+    from mqcast.evaluation.reading import names_in
     from mqcast.report.write import write_report
 
     paths, data = _with_actuals(given, panel)
     packed = Panel.open(data) if is_panel(data) else None
-    known, names = actuals_in(data, id, time, target)
-    schema = Schema(**{name: value for name, value in names.items() if value is not None})
+    known, given_names = actuals_in(data, id, time, target)
     forecasts, trained, notes = _forecasts_of(_named([*paths, *(compare or [])]), packed, data)
+    names = names_in(forecasts, **given_names)
+    schema = Schema(id=names.id, time=names.time, target=names.target)
     shown = title or ", ".join(forecasts)
     options: dict[str, Any] = {"baseline": baseline, "trained": trained, "notes": notes, "title": shown}
     options["items"] = item or ()

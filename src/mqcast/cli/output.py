@@ -60,9 +60,11 @@ def logging_lines(rewritten: Callable[[str], str]) -> Iterator[None]:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
-    """Log a warning, without its place in the code; of several processes, the first one does."""
+    """Log a warning once, without its place in the code; of several processes, the first one does."""
     text = readable(str(message))
-    _warned.append({"kind": category.__name__, "message": text})
+    if (told := {"kind": category.__name__, "message": text}) in _warned:
+        return
+    _warned.append(told)
     if is_first():
         logger.warning("%s", text)
 

@@ -32,6 +32,7 @@ from mqcast.cli.output import console, facts_of_panel, print_json, tell
 from mqcast.data.panel import Panel
 from mqcast.durable import make_parent, write_file
 from mqcast.errors import ArtifactError, ConfigError
+from mqcast.forecast.frames import warn_of_future
 from mqcast.launch import is_first, was_restarted
 from mqcast.models import DEFAULT, get
 from mqcast.models.files import open_model, write_model
@@ -102,6 +103,7 @@ def fit_command(
         window, train = settings.config.window, settings.config.train
         in_processes(processes, device, -(-window.batch_size // (train.micro_batch or most_windows(window.batch_size))))
     tracked = settings.config if mlflow and settings is not None else None
+    warn_of_future(data, options.horizon, is_packed=True)
     with listening(as_json, tracked, run.name) as listeners:
         fitted = wanted.fit(data, replace(options, listeners=listeners))
     if is_first():

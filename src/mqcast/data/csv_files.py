@@ -4,6 +4,7 @@ The files are read twice: once for the types, once to write them as Parquet to a
 like any Parquet file. Memory holds one block of rows.
 """
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from mqcast import process
 from mqcast.data.parquet_files import ParquetSource, first_line, refuse_repeated
-from mqcast.errors import SourceError, quoted
+from mqcast.errors import GuessedEncodingWarning, SourceError, quoted, warn
 
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folder, which may have notes
@@ -26,6 +27,10 @@ THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")  # but for text: only empty
 WHOLE = r"^[+-]?(?:0|[1-9]\d{0,17})$"  # 007 is a name
 NUMBER = r"(?i)^[+-]?(?:(?:0|[1-9]\d{0,17})(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?$|^[+-]?inf(?:inity)?$"
+SIGNED = (  # perhaps with a decimal comma, or signs between thousands
+    r"^[+-]?(?:\d+(?:[.,]\d+)?|\d{1,3}(?:[.'’\s]\d{3})+(?:,\d+)?|\d{1,3}(?:[,'’\s]\d{3})+(?:\.\d+)?)$"
+)
+UTF8, OF_EXCEL = "utf8", "cp1252"  # what Excel in Western Europe writes, unless it is told to write UTF-8
 DAY_FIRST, MONTH_FIRST = "%d/%m/%Y", "%m/%d/%Y"
 DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST)
 TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f")
@@ -42,6 +47,7 @@ class CsvSource(ParquetSource):
         import pyarrow.parquet as pq  # slow to import
 
         self._csv = [_File.of(file, shown or str(file), first_row) for file in files]
+        _warn_of_encodings(self._csv)
         names = list(dict.fromkeys(name for file in self._csv for name in file.names))
         self._columns = {name: _Column(name) for name in names}
         self._rows: list[int] = []  # of each file
@@ -76,10 +82,12 @@ class CsvSource(ParquetSource):
         raise IndexError(row)
 
     def oddity(self, name: str) -> str:
-        return self._columns[name].why_text
+        column = self._columns[name]
+        hint = ", which looks like a number with a comma or a sign between thousands; write 1234.5"
+        return column.why_text + (hint if column.is_signed else "")
 
     def is_mixed(self, name: str) -> bool:
-        return self._columns[name].is_mixed
+        return self._columns[name].is_mixed or self._columns[name].is_signed
 
 
 @dataclass(frozen=True)
@@ -89,21 +97,20 @@ class _File:
     delimiter: str
     shown: str
     first_row: int
+    encoding: str = UTF8
 
     @classmethod
     def of(cls, path: Path, shown: str, first_row: int) -> "_File":
         try:
             with pa.input_stream(str(path)) as stream:
                 start = stream.read(2**16).decode("utf-8-sig", errors="ignore")
+            encoding = _encoding(path)
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{path} cannot be read ({first_line(error)})", "write it again") from None
         unquoted = re.sub(r'"[^"]*"', "", start.partition("\n")[0])
-        file = cls(path, [], max(DELIMITERS, key=unquoted.count), shown, first_row)
+        file = cls(path, [], max(DELIMITERS, key=unquoted.count), shown, first_row, encoding)
         with file._reader() as reader:
-            try:
-                names = reader.schema.names
-            except UnicodeDecodeError:
-                raise file._unreadable(ValueError("the names of its columns are no UTF8")) from None
+            names = reader.schema.names
         refuse_repeated(names, str(path))
         return replace(file, names=names)
 
@@ -121,7 +128,7 @@ class _File:
         try:
             return pacsv.open_csv(
                 pa.input_stream(str(self.path)),
-                pacsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+                pacsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, encoding=self.encoding),
                 pacsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 pacsv.ConvertOptions(column_types=text, strings_can_be_null=False),
             )
@@ -141,8 +148,39 @@ class _File:
 
     def _unreadable(self, error: Exception) -> SourceError:
         reason = first_line(error).removeprefix("CSV parse error: ").replace("Row #", "row ")
-        remedy = "save it as UTF-8" if "UTF8" in reason else "write it again, with as many values in each row as names"
+        remedy = "write it again, with as many values in each row as names"
         return SourceError(f"{self.path} is not a readable CSV file ({reason})", remedy)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 or, if the file is not, what Excel in Western Europe writes."""
+    for encoding in (UTF8, OF_EXCEL):
+        if _is_in(path, encoding):
+            return encoding
+    raise SourceError(f"{path} is neither UTF-8 nor {OF_EXCEL}", "save it as UTF-8")
+
+
+def _is_in(path: Path, encoding: str) -> bool:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with pa.input_stream(str(path)) as stream:
+        try:
+            while part := stream.read(BLOCK_BYTES):
+                if "\0" in decoder.decode(part) and encoding != UTF8:
+                    return False  # it is UTF-16, or no text
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _warn_of_encodings(files: list[_File]) -> None:
+    if others := [file for file in files if file.encoding != UTF8]:
+        more = f" and {len(others) - 1} more files are" if len(others) > 1 else " is"
+        warn(
+            f"{others[0].shown}{more} not UTF-8, and read as {OF_EXCEL}, which Excel in Western Europe writes; if "
+            "letters look wrong, save as UTF-8",
+            GuessedEncodingWarning,
+        )
 
 
 @dataclass
@@ -156,16 +194,20 @@ class _Column:
     has_comma: bool = False  # in some value
     dotted: str = ""  # the place of the first value with a dot
     like_thousands: bool = True  # all values with a dot look like 14.000
+    may_be_signed: bool = True  # all values look like numbers, perhaps with commas or signs between thousands
 
     def see(self, texts: pl.Series, file: _File, before: int) -> None:
         """Look at more values, the first of which is in row `before` of the file."""
-        if not self.types:
+        if not self.types and not self.may_be_signed:
             return
         text = texts.str.strip_chars()
         there = (~text.is_in(MISSING)).arg_true()
         if there.is_empty():
             return
         values = text.gather(there)
+        self.may_be_signed = self.may_be_signed and bool(values.str.contains(SIGNED).all())
+        if not self.types:
+            return
         if file.decimal_comma and "number" in self.types:
             self._see_signs(values, there, file, before)
         now = [kind for kind in self.types if _fits(values.head(1), kind, file.decimal_comma).all()]
@@ -187,6 +229,11 @@ class _Column:
         if not self.dotted and has_dot.any():
             row = int(has_dot.arg_max() or 0)
             self.dotted = f"{file.place(before + int(there[row]))}: {quoted(values[row])}"
+
+    @property
+    def is_signed(self) -> bool:
+        """Text, though all values look like numbers, one of them with a comma or a sign between thousands."""
+        return self.kind is None and self.may_be_signed and bool(re.search(r"\d[.,'’\s]\d", self.why_text))
 
     @property
     def kind(self) -> str | None:

@@ -29,6 +29,8 @@ def read_excel(path: Path) -> CsvSource:
     from openpyxl import load_workbook
     from openpyxl.utils.exceptions import InvalidFileException
 
+    if not path.is_file():
+        raise SourceError(f"no Excel file at {path}", "check the path")
     try:
         book = load_workbook(path, read_only=True, data_only=True)
         rows = [[*row] for row in book.worksheets[0].iter_rows(values_only=True)]

@@ -1,6 +1,7 @@
 """Where rows come from: a frame in memory or files, read as Arrow batches in original or in sorted order."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from mqcast.data.parquet_files import (
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
 
+AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
 FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # pandas, polars or Arrow; or paths of Parquet or CSV files
 
 

@@ -35,6 +35,8 @@ from mqcast.errors import (
     quoted,
 )
 
+CHANGES = "a static value that changes in time", "make it past or known"
+GIVEN_IN_SOME = "a static value in some rows of the series only", "give it in all rows, also in those of a plan"
 Allocate = Callable[[str, tuple[int, ...], Any], np.ndarray]
 ColumnSources = dict[str, Source]
 Vocabularies = Mapping[str, tuple[str, ...]]
@@ -219,9 +221,9 @@ class Writer:
             before, now = kept[rows.series], given.astype(kept.dtype)
             differs = (before != now) & ~((before != before) & (now != now))
             if differs.any():
-                raise rows.where.error(
-                    StaticValuesError, differs, name, "a static value that changes in time", "make it past or known"
-                )
+                values, is_category = (before[differs][0], now[differs][0]), self.schema.kinds[name] == "category"
+                is_empty = any(value == UNKNOWN if is_category else value != value for value in values)
+                raise rows.where.error(StaticValuesError, differs, name, *(GIVEN_IN_SOME if is_empty else CHANGES))
 
     def _values(self, batch: pa.RecordBatch, name: str, where: Where) -> np.ndarray:
         """The checked numbers or codes of a covariate."""

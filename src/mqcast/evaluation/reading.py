@@ -21,7 +21,7 @@ from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
 from mqcast.data.joined import with_joined_id
 from mqcast.data.schema import OF_FORECASTS, Schema
-from mqcast.data.source import open_source
+from mqcast.data.source import AN_INDEX, open_source
 from mqcast.errors import (
     ConfigError,
     DataError,
@@ -77,6 +77,7 @@ def names_in(
     source = open_source(frame, "the forecasts")
     of_spans = (FIRST, LAST, SPAN, START, SPANS_BY) if has_spans(source) else ()
     others = [name for name in source.names if name not in (*OF_FORECASTS, *of_spans) and level_of(name) is None]
+    others = [name for name in others if not AN_INDEX.fullmatch(name)]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names

@@ -64,18 +64,22 @@ def check_cutoffs(panel: Panel, start: Any, end: Any, horizon: int) -> None:
         plan_cutoffs(WindowConfig(horizon=horizon, history=1, num_fcts=1), panel, start, end)
 
 
-def warn_of_future(panel: Panel, horizon: int) -> None:
-    """Say what `predict` will need if known columns or events do not reach a horizon after the last observation."""
+def warn_of_future(panel: Panel, horizon: int, *, is_packed: bool = False) -> None:
+    """Say what `predict` will need if known columns or events do not reach a horizon after the last observation.
+
+    is_packed: the command line reads them from the panel alone.
+    """
     lacking, names = int((~are_planned(panel, horizon)).sum()), panel.schema.known
-    whose, then = "", "predict will need them"
-    where = "in rows without a target, or by predict(future=…)"
+    whose, verb = "", "mqcast forecast" if is_packed else "predict"
+    then = f"{verb} will need them"
+    where = "packed with --future" if is_packed else "in rows without a target, or by predict(future=…)"
     try:
         check_cutoffs(panel, None, None, horizon)
         if not lacking:
             return
-        whose, then = f" for {lacking} series", "predict leaves these out unless it is given them"
+        whose, then = f" for {lacking} series", f"{verb} leaves these out unless it is given them"
     except EventTableError:
-        names, where = panel.schema.events, "by predict(events=…)"
+        names, where = panel.schema.events, "packed with --events" if is_packed else "by predict(events=…)"
     except KnownValuesError:
         pass
     warn(
@@ -95,8 +99,16 @@ def are_planned(panel: Panel, horizon: int) -> np.ndarray:
     return np.asarray(~lacks.any(axis=1))
 
 
-def _has_known(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int) -> np.ndarray:
-    """(cutoffs, horizon): which targets have known columns; none of a cutoff whose plan lacks a row."""
+def are_published(panel: Panel, series: np.ndarray, cutoff: np.ndarray, horizon: int, spans: Spans = ()) -> np.ndarray:
+    """(cutoffs, horizon): which targets have known columns; none of a cutoff whose plan lacks a row.
+
+    (cutoffs, spans), if there are spans: those of which all targets have.
+    """
+    if spans:
+        first, last = np.array(spans, np.int32).T
+        steps = np.arange(1, int(last.max()) + 1)
+        of_span = (steps[:, None] >= first) & (steps[:, None] <= last)
+        return ~((~are_published(panel, series, cutoff, len(steps))) @ of_span)
     if not panel.schema.known or not len(series):
         return np.ones((len(series), horizon), bool)
     _, exists = panel.rows_at(series, cutoff + 1, horizon)
@@ -234,9 +246,9 @@ def rows_frame(
         "horizon": np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)),
     }
     columns |= {quantile_column(level): values[..., i].reshape(-1) for i, level in enumerate(levels)}
-    has_known = _has_known(panel, series, cutoff, horizon)
+    published = are_published(panel, series, cutoff, horizon)
     frame = pl.DataFrame(columns)
-    return frame if has_known.all() else frame.filter(pl.Series(has_known.reshape(-1)))
+    return frame if published.all() else frame.filter(pl.Series(published.reshape(-1)))
 
 
 def spans_frame(
@@ -250,8 +262,7 @@ def spans_frame(
     first, last = np.array(spans, np.int32).T
     horizon, num = int(last.max()), len(series)
     times = panel.times_at(series, cutoff, horizon + 1) if num else np.zeros((0, horizon + 1), np.int64)
-    steps = np.arange(1, horizon + 1)
-    lacking = (~_has_known(panel, series, cutoff, horizon)) @ ((steps[:, None] >= first) & (steps[:, None] <= last))
+    published = are_published(panel, series, cutoff, horizon, spans)
     columns = {
         panel.schema.id: pl.Series(panel.names_of(np.repeat(series, len(spans)))),
         "cutoff": panel.axis.dates(np.repeat(times[:, 0], len(spans))),
@@ -263,7 +274,7 @@ def spans_frame(
     }
     totals = means * (last - first + 1)[:, None]
     columns |= {quantile_column(level): totals[..., i].reshape(-1) for i, level in enumerate(levels)}
-    return pl.DataFrame(columns).filter(pl.Series(~lacking.reshape(-1)))
+    return pl.DataFrame(columns).filter(pl.Series(published.reshape(-1)))
 
 
 def require_finite(panel: Panel, series: np.ndarray, cutoff: np.ndarray, values: np.ndarray) -> None:

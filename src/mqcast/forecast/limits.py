@@ -7,6 +7,7 @@ import numpy as np
 
 from mqcast.data.panel import Panel
 from mqcast.errors import ForecastLimitedWarning, warn
+from mqcast.forecast.frames import Spans, are_published
 
 ROWS_AT_A_TIME = 2**18
 LARGEST_MULTIPLE = 10.0  # of the largest value of a series up to a creation time
@@ -56,15 +57,18 @@ def within_limits(
     values: np.ndarray,
     typical_largest: float,
     lower_bound: float | np.ndarray,
+    spans: Spans = (),
 ) -> tuple[np.ndarray, Limited]:
-    """Limit (N, horizon, level) forecasts of sorted series at cutoffs (as steps).
+    """Limit (N, horizon or spans, level) forecasts of sorted series at cutoffs (as steps).
 
     Quantiles stay in order: where one is at the limit, all higher ones are too. Forecasts raised to `lower_bound` are
-    not counted as limited, since demand cannot be negative.
+    not counted as limited, since demand cannot be negative, nor are those that are left out of frames.
     """
     limit = largest_published(panel, series, cutoff, typical_largest)[:, None, None]
     size = np.abs(np.maximum(values, lower_bound))
     beyond, limited = size > limit, Limited()
+    if beyond.any():
+        beyond &= are_published(panel, series, cutoff, values.shape[1], spans)[..., None]
     if beyond.any():
         with np.errstate(divide="ignore", invalid="ignore"):  # where nothing was sold, the limit may be 0
             excess = np.where(beyond, size / limit, 0).max(axis=(1, 2))

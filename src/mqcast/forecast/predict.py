@@ -219,7 +219,7 @@ def shard_frame(
         values = calibrated_spans(run, values, spans)
     elif run.calibrator is not None:
         values = run.calibrator.moved_grid(values)
-    values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound)
+    values, limited = within_limits(assemble.panel, *rows, values, typical, run.lower_bound, spans)
     if spans:
         return spans_frame(assemble.panel, *rows, values, network.config.quantiles, spans), limited
     values = zero_when_closed(assemble.target.target.closed, *rows, values)

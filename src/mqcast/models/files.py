@@ -54,13 +54,9 @@ def open_model(folder: str | Path, device: str = "auto") -> FittedModel:
     return model.load(folder, options)
 
 
-def horizon_of(folder: Path) -> int:
+def horizon_of(fitted: FittedModel, folder: Path) -> int:
     """The steps ahead that the model of a folder forecasts."""
-    if is_model(folder):
-        return read_options(folder)[1].horizon
-    fitted = open_model(folder)
-    assert isinstance(fitted, FittedNetwork)
-    return fitted.config.window.horizon
+    return fitted.config.window.horizon if isinstance(fitted, FittedNetwork) else read_options(folder)[1].horizon
 
 
 def read_options(folder: Path, device: str = "auto") -> tuple[str, TrainOptions]:

@@ -14,7 +14,7 @@ from mqcast.data.panel import Panel
 from mqcast.errors import ConfigError
 from mqcast.evaluation.reading import read_forecasts
 from mqcast.evaluation.tables import ForecastTable, Names
-from mqcast.forecast.frames import plan_cutoffs
+from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.levels import quantile_column
 from mqcast.models.protocol import TrainOptions
 from mqcast.settings import WindowConfig
@@ -42,9 +42,10 @@ class GivenForecasts:
         table = table.at_levels(self.options.quantiles)
         known = np.isin(np.array(table.ids), panel.ids.to_pylist())[table.item]
         table = table.where(known & (table.lead <= self.options.horizon))
-        cutoffs = self._cutoffs(panel, first, last)
-        self._require(table, cutoffs)
-        table = table.where(np.isin(table.cutoff, cutoffs))
+        series, cutoff = self._wanted(panel, first, last)
+        times = panel.times_at(series, cutoff, 1)[:, 0]
+        self._require(table, np.unique(times))
+        table = table.where(np.isin(table.cutoff, times))
         columns = {
             panel.schema.id: pl.Series(table.ids, dtype=pl.String).gather(table.item),
             "cutoff": panel.axis.dates(table.cutoff),
@@ -52,7 +53,9 @@ class GivenForecasts:
             "horizon": pl.Series(table.lead, dtype=pl.Int32),
         }
         values = {quantile_column(level): table.quantiles[:, i] for i, level in enumerate(table.levels)}
-        return pl.DataFrame(columns | values)
+        published = rows_frame(panel, series, cutoff, np.zeros((len(series), self.options.horizon, 0)), ())
+        keys = [panel.schema.id, "cutoff", "horizon"]
+        return pl.DataFrame(columns | values).join(published, on=keys, how="semi", maintain_order="left")
 
     def files(self) -> dict[str, bytes]:
         packed = io.BytesIO()
@@ -62,14 +65,14 @@ class GivenForecasts:
     def load(self, folder: Path, options: TrainOptions) -> "GivenForecasts":
         return GivenForecasts(self.name, pl.read_parquet(folder / FILE), options)
 
-    def _cutoffs(self, panel: Panel, first: Any, last: Any) -> np.ndarray:
-        """The times of the cutoffs that were asked for."""
+    def _wanted(self, panel: Panel, first: Any, last: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The series and cutoffs (as steps) that any model would forecast."""
         assert self.options is not None
         window = WindowConfig(horizon=self.options.horizon, history=1, num_fcts=1)
         plan: CutoffPlan = plan_cutoffs(window, panel, first, last)
-        longest = int((plan.last_fct - plan.first_fct).max()) + 1
-        times = panel.times_at(plan.series, plan.first_fct, longest)
-        return np.unique(times[np.arange(longest) <= (plan.last_fct - plan.first_fct)[:, None]])
+        steps = plan.first_fct[:, None] + np.arange(int((plan.last_fct - plan.first_fct).max()) + 1)
+        row, column = np.nonzero(steps <= plan.last_fct[:, None])
+        return plan.series[row], steps[row, column]
 
     def _require(self, table: ForecastTable, cutoffs: np.ndarray) -> None:
         assert self.options is not None

@@ -17,16 +17,16 @@ from mqcast.data.schema import Role, Schema
 from mqcast.data.windows import as_time
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import distinct
-from mqcast.evaluation.reading import actuals_table, forecast_table
+from mqcast.evaluation.reading import actuals_table, forecast_table, names_in
 from mqcast.evaluation.slices import Slice, Slices, flattened, peaks, promotions, ramp_down, short_horizons, top_periods
-from mqcast.evaluation.tables import ActualsTable, ForecastTable, Names, common_rows
+from mqcast.evaluation.tables import ActualsTable, ForecastTable, common_rows
 from mqcast.settings import nearest
 
 KEYS = ("unique_id", "cutoff", "ds", "horizon")
 MOST_EVENTS = 8  # that have a slice of their own
 WITHOUT = "without "
 MOST_NUMBERS, MOST_ABOUT = 2, 6  # that are drawn; static columns that are told of an item
-PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?)(?:[^a-z]|$)")
+PRICES = re.compile(r"(?:^|[^a-z])(?:prices?|discounts?|markdowns?|preise?|rabatte?)(?:[^a-z]|$)")
 ALL_EVENTS, RAMP_DOWN = "Peaks: all events", "Ramp-down: 2 steps after"
 
 
@@ -175,7 +175,7 @@ class Sources:
             if calendar is None:
                 raise ConfigError("there is nothing to judge by; give actuals, or a panel")
             actuals = calendar.frames.rows
-        names = Names.of(schema if schema is not None or panel is None else panel.schema)
+        names = names_in(forecasts, schema if schema is not None or panel is None else panel.schema)
         tables = {str(model): forecast_table(frame, names) for model, frame in forecasts.items()}
         rows, left_out = _in_common(
             {model: replace(table, frame_types=FrameTypes()) for model, table in tables.items()}

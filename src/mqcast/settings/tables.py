@@ -218,12 +218,12 @@ class ModelConfig(Settings):
 
 
 class SplitConfig(Settings):
-    """Last target dates of training and of validation, such as "2024-06-30"."""
+    """Last target dates of training and of validation, such as "2024-06-30"; a date is its midnight, as in files."""
 
-    train_until: dt.datetime | dt.date | None = Field(
+    train_until: dt.datetime | None = Field(
         default=None, description="left out: one horizon before valid_until, or valid_until without validation"
     )
-    valid_until: dt.datetime | dt.date | None = Field(default=None, description="left out: the panel's end")
+    valid_until: dt.datetime | None = Field(default=None, description="left out: the panel's end")
 
 
 class TrainConfig(Settings):
