@@ -16,7 +16,7 @@ from mqcast import Panel
 from mqcast.errors import ConfigError
 from mqcast.report import explorer as explorer_module
 from mqcast.report.explorer import explorer_of
-from mqcast.report.page import MOST_PAGE_BYTES, in_script
+from mqcast.report.page import MOST_PAGE_BYTES, Cell, in_script
 from mqcast.report.sections import _explorer, _interval
 from mqcast.report.sources import Calendar, Sources
 from mqcast.report.style import plain, shortened
@@ -291,3 +291,9 @@ def test_a_forecaster_that_never_moves_is_not_called_the_calmest():
     assert not _interval(still, 0.0).best
     assert not _interval(vague, 0.0).best
     assert _interval(calm, 0.004).best
+
+
+def test_amounts_have_three_digits_or_are_whole():
+    amounts = {12345.6: "12,346", 89.0: "89", 45.977: "46", 9.307: "9.31", 0.0123: "0.0123", 0.0: "0", 2.5e12: "2.5e+12"}
+    assert {value: Cell.amount(value).text for value in amounts} == amounts
+    assert Cell.amount(float("nan")).text == "-"

@@ -177,9 +177,9 @@ def _first(coming: Coming) -> Section:
     for item, reasons in coming.first.items():
         why = "; ".join(_why(coming, item, one) for one in reasons)
         cells = [Cell(coming.ids[item], item=item), Cell(why, longest=400)]
-        cells += [Cell.number(float(coming.total[item])), Cell.number(float(coming.before[item]))]
-        cells += [Cell.number(float(coming.width[item]))] * has_width
-        cells += [] if coming.change is None else [Cell.number(float(coming.change[item]))]
+        cells += [Cell.amount(float(coming.total[item])), Cell.amount(float(coming.before[item]))]
+        cells += [Cell.amount(float(coming.width[item]))] * has_width
+        cells += [] if coming.change is None else [Cell.amount(float(coming.change[item]))]
         rows.append(cells)
     reading = (
         "The largest items; those with the widest range and those whose forecast differs most from recent sales, in "
@@ -253,8 +253,8 @@ def _totals(coming: Coming) -> Section:
         else [
             [
                 Cell(coming.dates[at]),
-                Cell.number(float(totals.medians[i])),
-                Cell.number(float(year[i])),
+                Cell.amount(float(totals.medians[i])),
+                Cell.amount(float(year[i])),
                 *(Cell(f"{on[i]:,}", int(on[i])) for on in promotions.values()),
             ]
             for i, at in zip(ahead, place, strict=True)

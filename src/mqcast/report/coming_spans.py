@@ -98,7 +98,7 @@ def _columns(levels: Sequence[float], names: Sequence[str]) -> list[str]:
 
 
 def _numbers(values: np.ndarray) -> list[Cell]:
-    return [Cell.number(float(value)) for value in values.ravel()]
+    return [Cell.amount(float(value)) for value in values.ravel()]
 
 
 def _items_figure(coming: Coming, totals: SpanTotals) -> go.Figure:

@@ -47,6 +47,14 @@ class Cell:
     def number(cls, value: float | None, best: bool = False) -> "Cell":
         return cls("-") if value is None or value != value else cls(digits(value), float(value), best)
 
+    @classmethod
+    def amount(cls, value: float) -> "Cell":
+        """Units of demand, to three digits, or whole."""
+        if value != value:
+            return cls("-")
+        is_whole = abs(value) >= 100 or value == round(value)
+        return cls(f"{value:,.0f}" if is_whole and abs(value) < 1e9 else f"{value:.3g}", float(value))
+
     @property
     def shown(self) -> str:
         return shortened(self.text, self.longest)
