@@ -294,6 +294,14 @@ def test_a_forecaster_that_never_moves_is_not_called_the_calmest():
 
 
 def test_amounts_have_three_digits_or_are_whole():
-    amounts = {12345.6: "12,346", 89.0: "89", 45.977: "46", 9.307: "9.31", 0.0123: "0.0123", 0.0: "0", 2.5e12: "2.5e+12"}
+    amounts = {
+        12345.6: "12,346",
+        89.0: "89",
+        45.977: "46",
+        9.307: "9.31",
+        0.0123: "0.0123",
+        0.0: "0",
+        2.5e12: "2.5e+12",
+    }
     assert {value: Cell.amount(value).text for value in amounts} == amounts
     assert Cell.amount(float("nan")).text == "-"
