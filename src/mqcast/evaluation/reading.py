@@ -77,7 +77,7 @@ def names_in(
     source = open_source(frame, "the forecasts")
     of_spans = (FIRST, LAST, SPAN, START, SPANS_BY) if has_spans(source) else ()
     others = [name for name in source.names if name not in (*OF_FORECASTS, *of_spans) and level_of(name) is None]
-    others = [name for name in others if not AN_INDEX.fullmatch(name)]
+    others = [name for name in others if not (isinstance(name, str) and AN_INDEX.fullmatch(name))]
     dates = [name for name in others if pa.types.is_temporal(source.type_of(name))]
     if "cutoff" not in source.names or {names.id, names.time} <= set(others) or len(others) != 2 or len(dates) != 1:
         return names
