@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,15 @@ def forecast_origins(
     facts: Facts,
     levels: tuple[float, ...],
     largest: float,
-    values_of: Callable[[Histories, Origins], np.ndarray],
+    values_in: Callable[[Histories], Callable[[Origins], np.ndarray]],
     *,
     first: Any,
     last: Any,
 ) -> pl.DataFrame:
-    """A frame of what `values_of` gives for the cutoffs between two dates: (origins, horizon, levels)."""
+    """A frame of the forecasts from the cutoffs between two dates.
+
+    For some histories, `values_in` gives a function of origins among them: (origins, horizon, levels).
+    """
     plan = plan_cutoffs(WindowConfig(horizon=facts.horizon, history=1, num_fcts=1), panel, first, last)
     lengths = plan.last_fct - plan.first_fct + 1
     ends = np.cumsum(lengths)
@@ -56,9 +60,10 @@ def forecast_origins(
     origins = Origins(np.repeat(plan.series, lengths), cutoff)
     values = np.empty((len(origins), facts.horizon, len(levels)))
     for part, histories in history_chunks(panel, origins, facts):
+        values_of = values_in(histories)
         for start in range(part.start, part.stop, size := max(1, ROWS_AT_A_TIME // facts.horizon)):
             some = slice(start, min(start + size, part.stop))
-            values[some] = values_of(histories, origins.take(some))
+            values[some] = values_of(origins.take(some))
     bound = 0.0 if facts.never_negative else -np.inf
     rows = origins.series, origins.cutoff
     values, limited = within_limits(panel, *rows, values, largest, bound)
@@ -82,9 +87,14 @@ class FittedTrees:
                 "the panel's columns, kinds or categories are not those that the trees were trained on; read it with "
                 "like= and the training panel"
             )
-        panel = read_as(panel, self.layout)
         return forecast_origins(
-            panel, self.facts, self.quantiles, self.typical_largest, self._values, first=first, last=last
+            read_as(panel, self.layout),
+            self.facts,
+            self.quantiles,
+            self.typical_largest,
+            lambda histories: partial(self._values, histories),
+            first=first,
+            last=last,
         )
 
     def _values(self, histories: Histories, origins: Origins) -> np.ndarray:

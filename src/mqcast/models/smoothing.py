@@ -5,7 +5,9 @@ the usual course of a year, and how far targets fall from forecasts. It uses no 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +55,14 @@ class FittedSmoothing:
 
     def forecast(self, panel: Panel, first: Any = None, last: Any = None) -> pl.DataFrame:
         return forecast_origins(
-            panel, self.facts, self.quantiles, self.typical_largest, self._values, first=first, last=last
+            panel, self.facts, self.quantiles, self.typical_largest, self._values_in, first=first, last=last
         )
 
-    def _values(self, histories: Histories, origins: Origins) -> np.ndarray:
+    def _values_in(self, histories: Histories) -> Callable[[Origins], np.ndarray]:
+        return partial(self._values, States(histories, self.of_year))
+
+    def _values(self, states: States, origins: Origins) -> np.ndarray:
         """(origins, horizon, levels)."""
-        states = States(histories, self.of_year)
         point = _blended(states.candidates(origins), self.weights)
         scale = states.usual(origins).scale(self.typical, point)
         return np.sort(point[..., None] + scale[..., None] * self.errors, axis=-1)

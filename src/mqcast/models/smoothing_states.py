@@ -109,6 +109,11 @@ class States:
         """(series, columns): the usual effect of the time of year, learnt from all series."""
         return None if self.of_year is None else self.of_year[self.season]
 
+    @cached_property
+    def usual_totals(self) -> tuple[np.ndarray, np.ndarray] | None:
+        usual = self.usual_of_year
+        return None if usual is None else (totals(usual), totals(np.ones_like(usual)))
+
     def candidates(self, origins: Origins) -> np.ndarray:
         """(candidates, origins, horizon): forecasts by every pace and every share of the yearly effects."""
         of, (i, t) = self.arithmetic, self.histories.places(origins)
@@ -152,11 +157,10 @@ class States:
 
     def _usual_year(self, pace: float, i: np.ndarray, t: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """The usual effect at a target beside that of the steps that the level is a mean of."""
-        usual, nothing = self.usual_of_year, self.arithmetic.nothing
-        if usual is None:
-            return np.full((len(t), len(ahead)), nothing)
-        sums, counts = totals(usual), totals(np.ones_like(usual))
-        before, _ = window_mean(sums, counts, i, t, max(1, round(2 / pace - 1)))
+        usual, running = self.usual_of_year, self.usual_totals
+        if usual is None or running is None:
+            return np.full((len(t), len(ahead)), self.arithmetic.nothing)
+        before, _ = window_mean(*running, i, t, max(1, round(2 / pace - 1)))
         return self.arithmetic.effect(usual[i[:, None], t[:, None] + ahead], before[:, None])
 
     def effects_of_year(self) -> tuple[np.ndarray, np.ndarray]:
