@@ -1,5 +1,5 @@
 # pyright: strict, reportUnnecessaryIsInstance=false
-"""Models by name: the networks of the family, trees, seasonal naive, combinations of models, and registered ones."""
+"""Models by name: the networks of the family, trees, smoothing, naive, combinations of models, and registered ones."""
 
 import re
 from collections.abc import Callable

@@ -104,15 +104,15 @@ class Smoothing:
             if (described["format"], described["version"]) != (FORMAT, FORMAT_VERSION):
                 raise ArtifactError(f"{folder / FACTS} was written by another version of mqcast; fit the model again")
             facts = Facts(**described["facts"])
-            of_year, *learnt = (described[name] for name in ("of_year", "weights", "errors"))
+            of_year = described["of_year"]
             fitted = FittedSmoothing(
                 facts,
                 tuple(described["quantiles"]),
                 float(described["typical_largest"]),
                 None if of_year is None else np.array(of_year, float),
-                np.array(learnt[0], float),
+                np.array(described["weights"], float),
                 float(described["typical"]),
-                np.array(learnt[1], float),
+                np.array(described["errors"], float),
             )
             groups, shape = len(horizon_groups(facts.horizon)), (facts.horizon, len(fitted.quantiles))
             if of_year is not None and len(of_year) != NUM_SEASONS:
