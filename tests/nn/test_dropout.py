@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from model_samples import SMALL, sample_batch, sample_panel
 
-from mqcast.nn.layers import Dropout
+from mqcast.data.inputs import Inputs
+from mqcast.nn.layers import Dropout, HorizonDropout
+from mqcast.nn.networks import Network
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.15, 0.5, 0.9])
@@ -39,3 +42,23 @@ def test_the_same_seed_drops_the_same():
         torch.manual_seed(3)
         draws.append(Dropout(0.3)(torch.ones(100)))
     assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("model", ["mqt-nods", "mqcnn", "mqrnn"])
+def test_contexts_of_each_horizon_are_dropped_together(model):
+    batch, rates = sample_batch(2), []
+    config = SMALL.replace(model=model, dropout=0.5, block="bare")
+    network = Network(config, Inputs.of(sample_panel()), batch.horizon).train()
+
+    def note(module, given, dropped):
+        cells = given[0]
+        is_dropped = (dropped == 0) & (cells != 0)
+        is_kept = (dropped != 0) & (cells != 0)
+        assert not (is_dropped.any(dim=1) & is_kept.any(dim=1)).any()
+        rates.append(is_dropped.sum().item() / (cells != 0).sum().item())
+
+    (contexts,) = [part for part in network.contexts.modules() if isinstance(part, HorizonDropout)]
+    contexts.register_forward_hook(note)
+    torch.manual_seed(0)
+    network(batch)
+    assert 0.3 < rates[0] < 0.7

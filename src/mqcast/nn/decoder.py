@@ -11,7 +11,17 @@ from torch.nn import functional as F
 from mqcast.nn.attention import Block, DecoderInputs, HorizonAttention, Maps
 from mqcast.nn.draws import Linear
 from mqcast.nn.grid import Grid, slid
-from mqcast.nn.layers import RELU, Dropout, FutureLinear, HorizonLinear, Parts, PerHorizonLinear, SplitLinear, zeros
+from mqcast.nn.layers import (
+    RELU,
+    Dropout,
+    FutureLinear,
+    HorizonDropout,
+    HorizonLinear,
+    Parts,
+    PerHorizonLinear,
+    SplitLinear,
+    zeros,
+)
 from mqcast.settings import ModelConfig
 
 UNCHANGED = math.log(math.e - 1)  # softplus is 1 there
@@ -62,14 +72,14 @@ class DenseContexts(nn.Module):
         given = (*hidden, *[a] * bool(position))
         self.specific = PerHorizonLinear(given, (), (), a, horizon, RELU)
         self.agnostic = SplitLinear(given, a, gain=RELU)
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.specific_dropout = Dropout(config.dropout), HorizonDropout(config.dropout)
         self.dims = (a, a)
 
     def forward(self, inputs: DecoderInputs, grid: Grid, maps: Maps | None) -> Contexts:
         given: Parts = inputs.hidden_now(grid.num_fcts)
         if self.future is not None:
             given = (*given, F.relu(self.future(inputs.ahead(grid.num_fcts)) + self.future_bias))
-        specific = F.relu(self.specific(given, (), (), grid))
+        specific = self.specific_dropout(F.relu(self.specific(given, (), (), grid)), grid)
         return specific, self.dropout(F.relu(self.agnostic(given)))
 
 
