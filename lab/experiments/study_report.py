@@ -122,7 +122,7 @@ def write_judgement(judgement: Judgement, spec: RunSpec, title: str) -> Path:
     sections = [
         Section("relative", "Beside the baseline", "1 is the baseline; lower is better.", tables=[relative]),
         Section("figures", "How forecasts evolve, and what they cost", "V: 0 is best.", figures=figures),
-        Section("tables", "All tables", "Intervals are of 95 %, from resampled items.", tables=others),
+        Section("tables", "All tables", "Intervals are of 95 %, from resampled items and dates.", tables=others),
     ]
     return write_page(folder / "report.html", Page(f"{title}, seed {seed}", lead, sections))
 

@@ -10,7 +10,7 @@ from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
 from mqcast import volatility
 from mqcast.errors import ConfigError, DataError, SeriesLeftOutWarning
-from mqcast.evaluation.martingale import martingale
+from mqcast.evaluation.martingale_sums import martingale
 from mqcast.evaluation.slices import peaks, short_horizons
 from mqcast.evaluation.trajectories import CASES
 from mqcast.simulate import World, count_world, lognormal_world
@@ -241,17 +241,30 @@ def test_models_of_unlike_rows_are_not_paired():
         volatility(frame, actuals, resamples=6).reduction(whole)
 
 
-def test_intervals_come_from_resampled_items_and_repeat_with_the_seed():
-    frame, actuals = random_frames(num_items=12, num_cutoffs=7)
+def test_intervals_come_from_resampled_items_and_dates_and_repeat_with_the_seed():
+    frame, actuals = random_frames(num_items=12, num_cutoffs=16)
     one, again, other = (volatility(frame, actuals, resamples=300, seed=seed).summary for seed in (1, 1, 2))
     assert one.equals(again)
     assert not one.equals(other)
-    means = [
-        volatility(frame.filter(unique_id=f"item {i}"), actuals, resamples=2).summary["excess"][0] for i in range(12)
-    ]
-    assert one["excess"][0] == pytest.approx(np.mean(means))
-    error = np.std(means) / np.sqrt(12)
-    assert (one["hi"][0] - one["lo"][0]) / (2 * 1.96) == pytest.approx(error, rel=0.25)
+    targets = volatility(frame, actuals, resamples=2).summary["targets"][0]
+    dates = [ds for ds, rows in frame.group_by("ds") if rows["cutoff"].n_unique() == 4]
+    groups = [[pl.col("unique_id") == f"item {i}" for i in range(12)], [pl.col("ds") == ds[0] for ds in dates]]
+    variance = 0.0
+    for parts in groups:
+        means = [volatility(frame.filter(part), actuals, resamples=2, leads="complete").summary for part in parts]
+        assert sum(found["targets"][0] for found in means) == targets
+        excess = [found["excess"][0] for found in means]
+        assert one["excess"][0] == pytest.approx(np.mean(excess))
+        variance += np.var(excess) / len(excess)
+    assert (one["hi"][0] - one["lo"][0]) / (2 * 1.96) == pytest.approx(np.sqrt(variance), rel=0.25)
+
+
+def test_items_that_sell_together_are_no_independent_evidence():
+    frame, actuals = random_frames(num_items=1, num_cutoffs=20)
+    copies = [f"copy {i}" for i in range(30)]
+    alike = [pl.concat([table.with_columns(unique_id=pl.lit(name)) for name in copies]) for table in (frame, actuals)]
+    found = volatility(*alike, resamples=200).summary.row(0, named=True)
+    assert found["hi"] - found["lo"] > 0.02
 
 
 def test_a_single_item_has_no_interval():

@@ -27,6 +27,7 @@ from mqcast.data.schema import Schema
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.implausible_forecasts import warn_of
+from mqcast.evaluation.martingale_sums import OF_REVISIONS, OF_TARGETS, MartingaleSums, sums_of
 from mqcast.evaluation.plausibility import Sold, judge
 from mqcast.evaluation.reading import (
     Actuals,
@@ -54,9 +55,7 @@ from mqcast.evaluation.weights import Weights, weights_of
 
 TARGETS_AT_A_TIME = 2**12
 MOST_RESAMPLES = 1_000_000
-RESAMPLES_AT_A_TIME = 64
 INTERVAL = (2.5, 97.5)
-OF_TARGETS, OF_REVISIONS = ("coverage", "announced", "announced_0", "direction_changes"), ("mqc", "sqpc")
 MEANS = ("mqc", "sqpc", "direction_changes")
 MANY_ZEROS = 0.1  # announced quantiles of 0, a share of the targets beyond which V says little
 NEGLIGIBLE = 0.0005  # excess volatility that is 0 to three digits, however sure
@@ -82,7 +81,7 @@ def volatility(
     target: str | None = None,
     schema: Schema | None = None,
 ) -> "Volatility[IntoDataFrameT]":
-    """The process V of each level, averaged over targets, with 95 % intervals from resampled items.
+    """The process V of each level, averaged over targets, with 95 % intervals.
 
     revisions: a forecast frame with several cutoffs for each target date. actuals: a frame of ids, dates and demand.
 
@@ -98,7 +97,8 @@ def volatility(
     Of totals over spans, the target is the demand from one date to another, as successive cutoffs forecast it: spans
     (1, 4), (2, 5) … All totals have as many steps; those of which some demand is missing are left out.
 
-    Warns once of implausible forecasts: see `implausible`.
+    Intervals are from 1,000 resamples (`resamples`) of items and of target dates. Warns once of implausible forecasts:
+    see `implausible`.
 
     >>> from mqcast import volatility
     >>> from mqcast.simulate import lognormal_world
@@ -170,7 +170,7 @@ def volatility_of(
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """One slice judged: means, and the means of resampled items."""
+    """One slice judged: means, and the means of resampled items and dates."""
 
     slice: str
     levels: tuple[float, ...]
@@ -267,118 +267,25 @@ class Volatility(Generic[IntoDataFrameT]):
 
 
 def _judge(name: str, chances: Chances, paths: Trajectories, weight: np.ndarray | None, settings: Settings) -> _Result:
-    """Sums over the targets of each item; then means, over items and over resampled items."""
+    """Sums over targets; then means, over all of them and over resampled items and dates."""
     present, place = np.unique(paths.item, return_inverse=True)
-    sums = _Sums(len(present), len(chances.levels), paths.horizon + 1)
+    dates, date = np.unique(paths.time, return_inverse=True)
+    levels, steps, drop = chances.levels, paths.horizon + 1, settings.zeros == "drop"
+    sums = MartingaleSums(len(present), len(dates), len(levels), steps)
     size = len(paths) if callable(chances.cdf) else TARGETS_AT_A_TIME
     bounds = [(begin, min(begin + size, len(paths))) for begin in range(0, len(paths), size)]
 
-    def work(bound: tuple[int, int]) -> "_Sums":
+    def work(bound: tuple[int, int]) -> MartingaleSums:
         begin, end = bound
         weigh = np.ones(end - begin) if weight is None else weight[begin:end]
-        return _sums_of(chances, paths.part(begin, end), weigh, place[begin:end], settings.zeros == "drop")
+        return sums_of(chances, paths.part(begin, end), weigh, place[begin:end], date[begin:end], len(dates), drop)
 
     for more in ordered_map(work, bounds):
         sums.add(more)
     process, means = sums.means()
     ids = tuple(chances.forecasts.ids[i] for i in present)
     by_item, resampled = np.bincount(place), sums.resampled(settings.resamples, settings.seed)
-    levels = chances.levels
     return _Result(name, levels, ids, paths.time, by_item, resampled, process, sums.targets, means, sums.cases)
-
-
-class _Sums:
-    """Weighted sums over targets: of V by item, of the rest over all."""
-
-    def __init__(self, num_items: int, num_levels: int, num_steps: int, first_item: int = 0):
-        self.first_item = first_item
-        self.v = np.zeros((num_items, num_levels, num_steps))
-        self.weight = np.zeros((num_items, num_levels, num_steps))
-        self.targets = np.zeros((num_levels, num_steps), np.int64)
-        self.totals: dict[str, np.ndarray] = {name: np.zeros((num_levels, num_steps)) for name in ("Q", "U")}
-        self.totals |= {name: np.zeros(num_levels) for name in (*OF_TARGETS, *OF_REVISIONS)}
-        self.num_targets, self.num_revisions = np.zeros(num_levels), np.zeros(num_levels)
-        self.cases: Counter[str] = Counter()
-
-    def add(self, other: "_Sums") -> None:
-        items = slice(other.first_item, other.first_item + len(other.v))
-        self.v[items] += other.v
-        self.weight[items] += other.weight
-        self.targets += other.targets
-        for name, total in other.totals.items():
-            self.totals[name] += total
-        self.num_targets += other.num_targets
-        self.num_revisions += other.num_revisions
-        self.cases.update(other.cases)
-
-    def means(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        weight = self.weight.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            process = {"V": self.v.sum(axis=0) / weight}
-            process |= {name: self.totals[name] / weight for name in ("Q", "U")}
-            means = {name: self.totals[name] / self.num_targets for name in OF_TARGETS}
-            means |= {name: self.totals[name] / self.num_revisions for name in OF_REVISIONS}
-        return process, means
-
-    def resampled(self, resamples: int, seed: int) -> np.ndarray:
-        """(resamples, levels, steps): V of as many items, drawn with replacement; the same draws for every model."""
-        num_items, draws = len(self.v), np.random.default_rng(seed)
-        v, weight, means = self.v.reshape(num_items, -1), self.weight.reshape(num_items, -1), []
-        for begin in range(0, resamples, RESAMPLES_AT_A_TIME):
-            size = min(RESAMPLES_AT_A_TIME, resamples - begin)
-            drawn = draws.integers(0, num_items, (size, num_items)) + np.arange(size)[:, None] * num_items
-            times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(float)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                means.append(((times @ v) / (times @ weight)).reshape(size, *self.v.shape[1:]))
-        return np.concatenate(means)
-
-
-def _sums_of(chances: Chances, part: Trajectories, weight: np.ndarray, place: np.ndarray, drop_zeros: bool) -> _Sums:
-    """`place`: which item each target belongs to, rising."""
-    sums = _Sums(int(place[-1] - place[0]) + 1, len(chances.levels), part.horizon + 1, int(place[0]))
-    p, quantiles, tau = chances.process(part, sums.cases)
-    is_zero = (tau <= 0) & chances.from_zero
-    counts = ~is_zero if drop_zeros else np.ones_like(is_zero)  # (levels, targets)
-    weights = weight * counts
-    begun = np.pad(part.has_begun, ((0, 0), (0, 1)), constant_values=True)
-    weighs = weights[..., None] * begun
-    v, q, u = martingale(p)
-    begins = np.flatnonzero(np.diff(place, prepend=-1))
-    at = place[begins] - place[0]
-    sums.v[at] = np.add.reduceat(v * weighs, begins, axis=1).transpose(1, 0, 2)
-    sums.weight[at] = np.add.reduceat(weighs, begins, axis=1).transpose(1, 0, 2)
-    sums.targets += (counts[..., None] & begun).sum(axis=1)
-    sums.totals["Q"] += (q * weighs).sum(axis=1)
-    sums.totals["U"] += (u * weighs).sum(axis=1)
-    is_revision = part.is_new[:, 1:] & part.has_begun[:, :-1]
-    of_targets = {"coverage": p[..., -1], "announced": p[..., 0], "announced_0": is_zero}
-    for name, values in (of_targets | revision_sizes(quantiles, is_revision)).items():
-        sums.totals[name] += (values * weights).sum(axis=1)
-    sums.num_targets += weights.sum(axis=1)
-    sums.num_revisions += (weights * is_revision.sum(axis=1)).sum(axis=1)
-    return sums
-
-
-def martingale(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """V, Q and U of processes p, whose last axis is the steps."""
-    away = p - p[..., :1]
-    q = np.zeros_like(p)
-    np.cumsum(np.diff(p, axis=-1) ** 2, axis=-1, out=q[..., 1:])
-    v = q - away**2
-    return v, q, v + (1 - 2 * p[..., :1]) * away
-
-
-def revision_sizes(quantiles: np.ndarray, is_revision: np.ndarray) -> dict[str, np.ndarray]:
-    """Sums over a target's revisions (levels, targets): size, size over the mean of both, changes of direction."""
-    change = np.diff(quantiles, axis=-1) * is_revision
-    size = np.abs(change)
-    mean = np.abs(quantiles[..., 1:]) + np.abs(quantiles[..., :-1])
-    share = np.divide(2 * size, mean, where=mean > 0, out=np.zeros_like(size))
-    index = np.maximum.accumulate(np.where(change != 0, np.arange(change.shape[-1]), 0), axis=-1)
-    direction = np.sign(np.take_along_axis(change, index, axis=-1))  # of the last real change
-    reversals = (np.diff(direction, axis=-1) != 0) & (direction[..., :-1] != 0)
-    changes = reversals.sum(axis=-1).astype(float)
-    return {"mqc": size.sum(axis=-1), "sqpc": share.sum(axis=-1), "direction_changes": changes}
 
 
 def _process_rows(result: _Result) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from mqcast.arguments import number, whole_number
 from mqcast.data.schema import Schema, refuse_taken
 from mqcast.errors import ConfigError
 from mqcast.evaluation.columns import one_of
-from mqcast.evaluation.martingale import martingale, revision_sizes
+from mqcast.evaluation.martingale_sums import martingale, revision_sizes
 from mqcast.evaluation.reading import Actuals, Forecasts, actuals_table, forecast_table, names_in
 from mqcast.evaluation.tables import ForecastTable, actuals_of
 from mqcast.evaluation.trajectories import Cdf, Chances, Leads, Trajectories, negative_share, trajectories_of
