@@ -203,6 +203,24 @@ def test_numbers_are_standardised_on_the_training_rows_and_flags_left_alone():
     assert scaler.forward("past", panel.arrays["past_number"])[:3, 0].tolist() == [0, -1, 1]
 
 
+def test_a_clock_says_nothing_but_how_it_moves():
+    days, numbers = [FIRST + dt.timedelta(days=i) for i in range(8)], np.arange(8.0)
+    columns = ("number", "countdown", "age", "step", "price", "new_year")
+    frames = []
+    for name, born in (("a", 0), ("b", 3), ("c", 5)):
+        values = [100 + numbers, -numbers, numbers - born, 2 + (numbers >= 4), np.cos(numbers), 2023 + (numbers >= 2)]
+        both = {column: np.asarray(x, float)[born:] for column, x in zip(columns, values, strict=True)}
+        frames.append(pl.DataFrame({"unique_id": name, "ds": days[born:], "y": 1.0} | both))
+    panel = Panel.from_frame(pl.concat(frames), Schema(freq="D", known=columns))
+    rows = panel.arrays["known_number"]
+    for until in (None, as_time("2024-01-07", panel.axis)):
+        scaler = NumberScaler.fit(panel, until, level_steps=3)
+        silent = (scaler.forward("known", rows) == 0).all(axis=0)
+        assert [name for name, is_silent in zip(columns, silent, strict=True) if is_silent] == ["number", "countdown"]
+        assert {0, 1} <= set(scaler.own["known"].columns)
+        assert (NumberScaler.fit(panel, until).forward("known", rows) != 0).any(axis=0).all()
+
+
 def test_a_category_that_training_did_not_see_is_unknown():
     days = [FIRST + dt.timedelta(days=i) for i in range(4)]
     frame = pl.DataFrame({"unique_id": "a", "ds": days, "y": 1.0, "kind": ["x", "z", "y", "x"]})

@@ -2,7 +2,8 @@
 
 A price says little without the usual price of the same item, which a network does not see on the scale of all items.
 Numbers that are not flags are therefore also given relative to their own level, their mean over the last steps of the
-series, in logarithms if they are positive.
+series, in logarithms if they are positive. A clock, such as the year or the number of the day, is given in this way
+alone: its values ahead lie outside all that training has seen, and those behind can only be learnt by heart.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ RELATIVE_FLOOR = 1e-6  # a spread below this share of the mean is rounding, not 
 CHUNK_ROWS = 2**20
 FAR = 5.0  # standard deviations from the mean beyond which a covariate is compressed
 OWN_LEVEL = ("past", "known")  # blocks whose numbers have a level in each series
+LEAST_CHANGES = 2  # of a clock in one series; a number with fewer may be a step that does not go on
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class NumberScaler:
             loc[block], scale[block] = np.where(is_flag, 0.0, mean), np.where(is_flag, 1.0, positive(std, mean))
             if level_steps and block in OWN_LEVEL:
                 own[block] = OwnLevels.fit(panel, block, is_flag, ends)
+                scale[block][clocks(panel, block, np.flatnonzero(~is_flag), ends)] = np.inf  # so that it says nothing
         return cls(loc, scale, own)
 
     def num_relative(self, block: str) -> int:
@@ -120,6 +123,28 @@ class OwnLevels:
         total, count = (moving_sum(part, width) for part in (np.where(seen, x, 0.0), seen.astype(float)))
         level = total / np.maximum(count, 1)
         return np.nan_to_num(compressed((x[:, width - 1 :] - level) / self.scale), nan=0.0)
+
+
+def clocks(panel: Panel, block: str, columns: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The columns that only rise, or only fall, in every series, to the same last value in at least half of them."""
+    is_clock, most_changes = np.ones((2, columns.size), bool), np.zeros(columns.size, np.int64)
+    highest, lowest = [], []  # of each series
+    for starts, x in _parts(panel, panel.arrays[f"{block}_number"], columns, ends):
+        change = np.diff(x, axis=0, prepend=np.nan)
+        change[starts] = np.nan
+        is_clock &= ~np.array([(change < 0).any(axis=0), (change > 0).any(axis=0)])
+        if not is_clock.any():
+            return columns[:0]
+        changes = np.add.reduceat(np.abs(change) > 0, starts, axis=0, dtype=np.int64)
+        most_changes = np.maximum(most_changes, changes.max(axis=0))
+        highest.append(np.fmax.reduceat(x, starts, axis=0))
+        lowest.append(np.fmin.reduceat(x, starts, axis=0))
+    if most_changes.max(initial=0) < LEAST_CHANGES:
+        return columns[:0]
+    for found, parts, extreme in zip(is_clock, (highest, lowest), (np.fmax, np.fmin), strict=True):
+        last = np.concatenate(parts)
+        found &= 2 * (last == extreme.reduce(last, axis=0)).sum(axis=0) >= (~np.isnan(last)).sum(axis=0)
+    return columns[is_clock.any(axis=0) & (most_changes >= LEAST_CHANGES)]
 
 
 def moving_sum(x: np.ndarray, width: int) -> np.ndarray:
