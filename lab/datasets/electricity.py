@@ -54,6 +54,7 @@ def load(folder: str | Path) -> Dataset:
         SCHEMA,
         rows.select("unique_id", customer="unique_id").unique(maintain_order=True),
         _calendar(first - EDGE, last + EDGE),
+        of_date=("hours_from_start", "hour", "day_of_week"),
     )
 
 

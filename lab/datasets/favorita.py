@@ -27,14 +27,15 @@ FIRST, END = dt.date(2015, 1, 1), dt.date(2016, 6, 1)
 EDGE = dt.timedelta(days=60)  # of calendar, beyond both ends
 NONE = "none"
 OF_STORES, OF_ITEMS = ("city", "state", "type", "cluster"), ("family", "class", "perishable")
+OF_DATE = ("day_of_month", "month")
 STATIC = ("item_nbr", "store_nbr", *OF_STORES, *OF_ITEMS)
 SCHEMA = Schema(
     freq="D",
     static=STATIC,
     past=("transactions", "oil"),
     known=("onpromotion", "regional_hol", "local_hol", "open"),
-    events=("national_hol", "day_of_month", "month"),
-    kinds={"day_of_month": "number", "month": "number", **dict.fromkeys(STATIC, "category")},
+    events=("national_hol", *OF_DATE),
+    kinds={**dict.fromkeys(OF_DATE, "number"), **dict.fromkeys(STATIC, "category")},
     calendar=("day_of_week",),
 )
 
@@ -65,7 +66,8 @@ def load(folder: str | Path) -> Dataset:
     if not files:
         raise SOURCE.error("train.csv has no item without returns")
     rows = pl.scan_parquet(files)
-    return Dataset(rows.drop("store_nbr", "item_nbr"), SCHEMA, tables.static(rows), tables.events())
+    static, rows = tables.static(rows), rows.drop("store_nbr", "item_nbr")
+    return Dataset(rows, SCHEMA, static, tables.events(), of_date=OF_DATE)
 
 
 def _filtered(path: Path, kept: Path) -> pl.LazyFrame:

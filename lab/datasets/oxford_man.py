@@ -59,7 +59,8 @@ def load(folder: str | Path, returns: str = "open_to_close") -> Dataset:
     )
     symbols = rows["unique_id"].unique(maintain_order=True)
     regions = [REGION_OF[symbol] for symbol in symbols]
-    return Dataset(rows.lazy(), _schema(returns), pl.DataFrame({"unique_id": symbols, "region": regions}))
+    static = pl.DataFrame({"unique_id": symbols, "region": regions})
+    return Dataset(rows.lazy(), _schema(returns), static, of_date=("days_from_start",))
 
 
 def _schema(returns: str) -> Schema:

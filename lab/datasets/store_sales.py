@@ -15,6 +15,7 @@ SALES, TRANSACTIONS = "store_sales_train.parquet", "favorita_transactions_daily.
 OIL, HOLIDAYS = "favorita_oil.parquet", "favorita_holidays.parquet"
 OIL_SINCE = dt.date(2013, 1, 1)
 EARTHQUAKE = "Terremoto"  # of April 2016, and the days after: in the table of holidays, but not known ahead
+OF_DATE = ("day_of_month", "month")
 STATIC = ("store_nbr", "family", "city", "state", "type", "cluster")
 SOURCE = SourceFiles(
     "store_sales",
@@ -34,8 +35,8 @@ SCHEMA = Schema(
     static=STATIC,
     past=("transactions", "oil"),
     known=("onpromotion", "regional_hol", "local_hol"),
-    events=("national_hol", "day_of_month", "month"),
-    kinds={"day_of_month": "number", "month": "number", **dict.fromkeys(STATIC, "category")},
+    events=("national_hol", *OF_DATE),
+    kinds={**dict.fromkeys(OF_DATE, "number"), **dict.fromkeys(STATIC, "category")},
     calendar=("day_of_week",),
 )
 
@@ -70,7 +71,8 @@ def load(folder: str | Path) -> Dataset:
         .drop("store", "state", "city")
         .sort("unique_id", "ds")
     )  # fmt: skip
-    return Dataset(rows.lazy(), SCHEMA, static.with_columns(pl.col(STATIC).cast(pl.String)), _events(holidays))
+    static = static.with_columns(pl.col(STATIC).cast(pl.String))
+    return Dataset(rows.lazy(), SCHEMA, static, _events(holidays), of_date=OF_DATE)
 
 
 def _every_day(sales: pl.DataFrame) -> pl.DataFrame:

@@ -66,7 +66,7 @@ def _dataset(sensors: list[str], hourly: np.ndarray, weekday: np.ndarray) -> Dat
         .sort("unique_id", "ds")
     )
     static = rows.select("unique_id", sensor="unique_id").unique(maintain_order=True)
-    return Dataset(rows.lazy(), SCHEMA, static, events)
+    return Dataset(rows.lazy(), SCHEMA, static, events, of_date=("hours_from_start", "time_on_day"))
 
 
 def _order(folder: str | Path) -> np.ndarray:

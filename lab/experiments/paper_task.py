@@ -1,7 +1,8 @@
 """Protocol "parts", that of the paper's public tasks: TFT's published code, the paper's sizes, published numbers.
 
 A task states its data, parts, horizon and quantiles. The preset `paper` has what the paper gives for the task as well
-(its table `paper`); the recipe is what a Forecaster does with the rows of the training part.
+(its table `paper`); the recipe is what a Forecaster does with the rows of the training part, without the columns that
+published code made from the date.
 
 A task has parts, spans of dates that are panels of their own: a forecast of one part sees no row of another, and every
 block of `encoder_steps` + `horizon` consecutive rows inside a part is a forecast. Where a part begins with rows of the
@@ -29,6 +30,7 @@ from lab.experiments.records import Record
 from lab.experiments.systems import PRESET, System
 from lab.experiments.training import GIVEN, agreed, costs, once, read_json, train
 from mqcast.data.cutoffs import CutoffPlan
+from mqcast.data.panel import Panel
 from mqcast.data.windows import WindowPlan
 from mqcast.durable import claimed, put_in_place
 from mqcast.errors import ConfigError
@@ -122,17 +124,22 @@ class PaperTask(Experiment):
 
         def train_and_forecast() -> dict[str, Any]:
             run, facts = self._trained(data, spec)
-            return facts | {"scored_blocks": forecast_blocks(data, run, "test", path, device)}
+            return facts | {"scored_blocks": forecast_blocks(self._part(data, spec, "test"), data, run, path, device)}
 
         once(spec.folder / "done.json", json.loads(json.dumps(given, default=str)), train_and_forecast)
         revisions = spec.folder / "revisions.parquet"
         if spec.options.revisions and not agreed(revisions.exists()):
-            forecast_blocks(data, self._trained(data, spec)[0], "revisions", revisions, device)
+            run, _ = self._trained(data, spec)
+            forecast_blocks(self._part(data, spec, "revisions"), data, run, revisions, device)
+
+    def _part(self, data: Panels, spec: RunSpec, name: str) -> Panel:
+        """The rows of a part, as the system was trained on such rows."""
+        return data.recorded(name) if spec.system.preset is None else data.part(name)
 
     def _trained(self, data: Panels, spec: RunSpec) -> tuple[Run, dict[str, Any]]:
         options = spec.options
         if spec.system.preset is None:
-            fitted, facts = fit(spec, data.part("train"), self.parts["train"][1], spec.folder / "run")
+            fitted, facts = fit(spec, data.recorded("train"), self.parts["train"][1], spec.folder / "run")
             assert isinstance(fitted, FittedNetwork)
             return fitted.run, facts
         config = settled(data, spec)
@@ -194,10 +201,9 @@ class PaperTask(Experiment):
 
 
 def forecast_blocks(
-    panels: Panels, run: Any, part: str, path: Path, device: str = "auto", on_progress: Progress | None = None
+    panel: Panel, panels: Panels, run: Any, path: Path, device: str = "auto", on_progress: Progress | None = None
 ) -> int:
-    """Forecast every block of a part, each from its own rows only; returns the number of blocks."""
-    panel = panels.part(part)
+    """Forecast every block of a part's panel, each from its own rows only; returns the number of blocks."""
     plan = CutoffPlan.of_blocks(panel, panels.task.block)
     scaled = path.with_name(f"scaled-{path.name}")
     write_forecasts(run, panel, plan, scaled, device=device, on_progress=on_progress)

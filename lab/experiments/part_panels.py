@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from mqcast.errors import DataError
 from mqcast.version import __version__
 
 VALID = "valid "  # before the names of series of the validation part, which is packed with the training part
+RECORDED = "as-recorded"  # the folder of the recipe's panels
 VALID_NAME = pl.concat_str(pl.lit(VALID), "unique_id").alias("unique_id")
 Progress = Callable[[int, int], None]
 
@@ -26,7 +27,8 @@ Progress = Callable[[int, int], None]
 class Panels:
     """A prepared PaperTask: `training` holds the parts train and valid, for presets, which validate on the second.
 
-    The part train, from which the recipe learns, and those that are forecast are panels of their own.
+    The parts that are forecast are panels of their own. The recipe has panels of the data as recorded, without what
+    published code made from the date.
     """
 
     task: Any
@@ -37,7 +39,12 @@ class Panels:
         return Panel.open(self.folder / "training")
 
     def part(self, name: str) -> Panel:
+        """The rows of a part, as published code has them."""
         return Panel.open(self.folder / name)
+
+    def recorded(self, name: str) -> Panel:
+        """The rows of a part as recorded; the recipe learns from those of `train`."""
+        return Panel.open(self.folder / RECORDED / name)
 
     def actuals(self, part: str) -> pl.DataFrame:
         """Targets in their own units, as they are scored: unique_id, ds, y."""
@@ -84,8 +91,12 @@ def prepare(task: Any, dataset: Dataset, folder: Path, on_progress: Progress | N
     static = pl.concat([dataset.static, dataset.static.with_columns(VALID_NAME)])
     files = [parts / "train.parquet", parts / "valid.parquet"]
     training = pack(files, folder / "training", schema, static, dataset.events, on_progress=on_progress)
-    for part in [name for name in task.parts if name != "valid"]:
+    recorded = replace(dataset, schema=schema).as_recorded()
+    tables = recorded.static, recorded.events
+    known = pack(parts / "train.parquet", folder / RECORDED / "train", recorded.schema, *tables)
+    for part in task.parts.keys() - {"train", "valid"}:
         pack(parts / f"{part}.parquet", folder / part, None, dataset.static, dataset.events, like=training)
+        pack(parts / f"{part}.parquet", folder / RECORDED / part, None, *tables, like=known)
     return Panels(task, folder)
 
 

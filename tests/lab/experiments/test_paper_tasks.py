@@ -320,7 +320,11 @@ def test_a_network_by_the_recipe_learns_from_the_training_part_alone(tmp_path):
     assert (record["task"], record["config"]["scaling"]["by"]) == ("oxford-man", "recent")
     assert record["config"]["split"]["train_until"].startswith("2015-12-31")
     panels = Panels(OXFORD_MAN, tmp_path / "out" / "panels" / "oxford-man")
-    assert panels.part("train").span[1] <= np.datetime64("2015-12-31").astype("M8[us]").astype(int)
+    train = panels.recorded("train")
+    assert train.span[1] <= np.datetime64("2015-12-31").astype("M8[us]").astype(int)
+    assert (train.schema.known, train.schema.calendar) == ((), None)
+    assert (panels.training.schema.known, len(panels.training.schema.calendar)) == (("days_from_start",), 4)
+    assert np.array_equal(panels.recorded("test").target, panels.part("test").target)
     forecasts = pl.read_parquet(tmp_path / "out" / "oxford-man" / "mqcnn-0" / "forecasts.parquet")
     assert forecasts.select("unique_id", "cutoff").n_unique() == record["details"]["scored_blocks"]
 
@@ -559,7 +563,7 @@ def test_a_forecast_sees_its_block_alone(electricity_files, tmp_path):
     static = pl.DataFrame({"unique_id": ["MT_001"], "customer": ["MT_001"]})
     pack(rows.slice(20, 192), panels.folder / "one", None, static, events, like=panels.training)
     assert isinstance(panels.part("one"), Panel)
-    assert forecast_blocks(panels, trained, "one", tmp_path / "one.parquet") == 1
+    assert forecast_blocks(panels.part("one"), panels, trained, tmp_path / "one.parquet") == 1
     one = pl.read_parquet(tmp_path / "one.parquet")
     same = all_blocks.filter(pl.col("cutoff") == one["cutoff"][0])
     np.testing.assert_allclose(one["q0.5"], same["q0.5"], rtol=1e-5)
