@@ -53,15 +53,44 @@ VARIANTS: dict[str, dict] = {
     "mqt, no position norm": {"position_norm": False},
     "mqt, context of r_t": {"agnostic_context": "current"},
     "mqt, encoder attention": {"encoder_attention": True},
+    "mqt, matrix of weeks": {"positions": "matrix", "position_dilations": ()},
+    "mqt, sinusoids": {"positions": "sinusoids", "position_dilations": ()},
+    "mqt, no positions": {"positions": "none", "position_dilations": ()},
+    "mqt, reach 0": {"position_dilations": ()},
+    "mqt, reach 1": {"position_dilations": (1,)},
+    "mqt, lookback 13": {"lookback": 13},
+    "mqt, lookback 26": {"lookback": 26},
+    "mqt, lookback 52": {"lookback": 52},
+    "mqt, lookback 104": {"lookback": 104},
     "mqt, monotone head": {"head": "monotone"},
 }
 PAPERS = ("mqt", "mqt-nods", "mqt-all", "mqcnn", "mqrnn")
+NUM_WAVES, LONGEST_WAVE = 16, 10_000  # of sinusoidal positions, as in the vanilla transformer with a width of 32
 
 
 @cache
-def make_world(num_items: int, seed: int) -> tuple[World, Panel]:
+def make_world(num_items: int, seed: int, positions: str = "learned") -> tuple[World, Panel]:
+    """`positions`: what networks know of all items' weeks. Promotions are known in any case.
+
+    learned: holidays and the time of year. matrix: a learned row for each week of the year. sinusoids: of the week's
+    number. none: nothing.
+    """
     world = lognormal_world(num_items, NUM_WEEKS, HORIZON, seed=seed)
-    return world, Panel.from_frame(world.frame, world.schema, world.static, world.events)
+    schema, events = world.schema, world.events
+    if positions != "learned":
+        schema, events = schema.replace(events=(), calendar=("week_of_year",) if positions == "matrix" else ()), None
+    if positions == "sinusoids":
+        events = sinusoids(world.events["ds"])
+        names = tuple(events.columns[1:])
+        schema = schema.replace(events=names, kinds=dict.fromkeys(names, "number"))
+    return world, Panel.from_frame(world.frame, schema, world.static, events)
+
+
+def sinusoids(dates: pl.Series) -> pl.DataFrame:
+    """Sine and cosine of the date's number, of wavelengths from 2π to 2π · LONGEST_WAVE."""
+    angles = np.arange(len(dates))[:, None] / LONGEST_WAVE ** (np.arange(NUM_WAVES) / NUM_WAVES)
+    waves = np.concatenate((np.sin(angles), np.cos(angles)), axis=1)
+    return pl.DataFrame({"ds": dates} | {f"wave_{i}": waves[:, i] for i in range(waves.shape[1])})
 
 
 def date_of(panel: Panel, week: int) -> str:
@@ -71,11 +100,12 @@ def date_of(panel: Panel, week: int) -> str:
 
 def settings(panel: Panel, variant: str, seed: int, options: argparse.Namespace) -> RunConfig:
     until = date_of(panel, FIRST_TEST - 1)
+    changes = {name: value for name, value in VARIANTS[variant].items() if name != "positions"}
     return RunConfig(
         window=WINDOW,
         split=SplitConfig(train_until=until, valid_until=until),
         scaling=SCALING,
-        model=ModelConfig(**MODEL.model_dump(exclude_unset=True) | VARIANTS[variant]),
+        model=ModelConfig(**MODEL.model_dump(exclude_unset=True) | changes),
         train=TRAIN.replace(seed=seed, max_steps=options.steps),
     )
 
@@ -84,7 +114,7 @@ def run(job: tuple[str, int, argparse.Namespace]) -> dict:
     """Train one variant with one seed, or resume its training, and score it."""
     variant, seed, options = job
     warnings.simplefilter("ignore", EventReachWarning)
-    world, panel = make_world(options.items, options.world_seed)
+    world, panel = make_world(options.items, options.world_seed, VARIANTS[variant].get("positions", "learned"))
     config = settings(panel, variant, seed, options)
     key = hashlib.sha256((config.to_toml() + panel.fingerprint).encode()).hexdigest()[:12]
     folder = DATA / "regret" / f"{variant.replace(', ', '_').replace(' ', '-')}-{seed}-{key}"
