@@ -12,10 +12,10 @@ from look_ahead_samples import CHANGES, CUTOFF, HORIZON, sales
 from mqcast import Forecaster, Panel, models
 from mqcast.checks import check_forecaster, sample_frame
 from mqcast.errors import ArtifactError, ConfigError
-from mqcast.models.boost_history import Histories
-from mqcast.models.boost_scale import Facts, Origins
+from mqcast.models.histories import Histories
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.smoothing_states import CLOSED, CYCLE_PACE, MISS_PACE, PACES, SLOWEST, YEARLY, States
+from mqcast.models.target_scale import Facts, Origins
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.MqcastWarning")
 LEVELS = (0.1, 0.5, 0.9)

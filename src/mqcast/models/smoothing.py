@@ -21,11 +21,11 @@ from mqcast.data.windows import as_time
 from mqcast.errors import ArtifactError, ConfigError
 from mqcast.models.blend import Judged, best_weights
 from mqcast.models.boost import forecast_origins, typical_largest
-from mqcast.models.boost_history import Histories, history_chunks
-from mqcast.models.boost_scale import Facts, Origins, Spans
 from mqcast.models.boost_training import horizon_groups
+from mqcast.models.histories import Histories, history_chunks
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.smoothing_states import NUM_CANDIDATES, NUM_SEASONS, States, Usual
+from mqcast.models.target_scale import Facts, Origins, Spans
 
 FORMAT, FORMAT_VERSION, FACTS = "mqcast-smoothing", 1, "smoothing.json"
 MOST_CUTOFFS, MOST_VALUES = 40, 400_000  # that the weights are learnt from; forecasts of each candidate
