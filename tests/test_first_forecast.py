@@ -274,7 +274,7 @@ def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
 
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
-    with pytest.raises(MqcastError, match="2 rows; aggregate them"):
+    with pytest.raises(MqcastError, match=r"2 rows \(rows 20 and 60 of the frame\); aggregate them"):
         made(pl.concat([frame, frame.head(1)]), tmp_path)
 
 

@@ -149,7 +149,7 @@ class DataError(MqcastError, ValueError):
     ... except DataError as error:
     ...     print(error)
     ...
-    series 'soap', column 'ds', at 2024-01-07: 2 rows; aggregate them before fitting
+    series 'soap', column 'ds', at 2024-01-07: 2 rows (rows 0 and 1 of the frame); aggregate them before fitting
     """
 
     def __init__(

@@ -179,7 +179,7 @@ def _id(source: Source, time: str, candidates: list[str]) -> str:
 
 def _as_one_series(source: Source, id: str) -> Source:
     """The same rows with a column that has one name for all of them."""
-    return open_source(read_table(source).with_columns(pl.lit("all").alias(id)))
+    return open_source(read_table(source).with_columns(pl.lit("all").alias(id)), source.what, made_from=source)
 
 
 def _rank_of_id(name: str) -> int:

@@ -96,7 +96,7 @@ def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
         )
     if static := [name for name in schema.static if name in past.columns and name not in coming.columns]:
         coming = coming.join(past.select(schema.id, *static).unique(schema.id), on=schema.id, how="left")
-    return open_source(pl.concat([past, coming], how="diagonal_relaxed"))
+    return open_source(pl.concat([past, coming], how="diagonal_relaxed"), "the history with its plan")
 
 
 def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
