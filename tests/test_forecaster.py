@@ -189,6 +189,21 @@ def test_new_items_are_forecast_from_their_attributes_and_plan():
     assert not young.filter(unique_id="new")["q0.5"].equals(found.filter(unique_id="new")["q0.5"])
 
 
+def test_a_plan_of_all_series_serves_those_that_are_asked_for(tmp_path):
+    w = world()
+    one = w.frame.filter(unique_id="item_000003")
+    wanted = fitted().predict(ids="item_000003")
+    assert_frame_equal(fitted().predict(one, future=plan()), wanted)
+    bare = Forecaster.load(new(folder=tmp_path / "run").fit(w.frame, static=w.static, events=w.events).run_.folder)
+    with pytest.warns(SeriesLeftOutWarning, match=r"11 series of the future have neither .* \('item_000000' …\); to"):
+        found = bare.predict(one, plan(), static=w.static.filter(unique_id="item_000003"), events=w.events)
+    assert_frame_equal(found, wanted)
+    with pytest.raises(
+        DataError, match="the future has none of the series to forecast, such as 'item_000003'; give th"
+    ):
+        fitted().predict(one, future=plan().filter(unique_id="item_000004"))
+
+
 def test_another_plan_changes_the_forecast_and_the_difference_is_shown():
     promoted = plan().with_columns(promo_display=pl.lit(True))
     found = fitted().what_if(promoted)

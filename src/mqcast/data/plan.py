@@ -1,5 +1,6 @@
 """New history, new items and other plans, as frames that are read in the same way as the fitted one."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,14 @@ def gathered(schema: Schema, fitted: Panel | None, frame: Any, static: Any, even
     )
 
 
-def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
-    """The rows up to the last sale of each series, and the rows of the plan after it."""
+def with_future(frames: Frames, future: Any, schema: Schema, others: Collection[str] = ()) -> Frames:
+    """The rows up to the last sale of each series, and the rows of the plan after it.
+
+    A plan may have `others`, fitted series that are not among the rows and not asked for; they are passed over.
+    """
     rows = frames.rows
     zone = rows.schema[schema.time]
-    plan = _plan(future, schema).with_columns(pl.col(schema.time).cast(zone))
+    plan = _of_asked(_plan(future, schema), frames, schema, others).with_columns(pl.col(schema.time).cast(zone))
     ends = _free_name("last sale", rows.columns)
     last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
     start = rows[schema.time].min() if last.is_empty() else last[ends].max()
@@ -60,6 +64,29 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
     kept = rows.join(planned, on=schema.id, how="semi").join(last, on=schema.id, how="left")
     kept = kept.filter(pl.col(schema.time) <= pl.col(ends)).drop(ends)
     return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
+
+
+def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, others: Collection[str]) -> pl.DataFrame:
+    """The plan of the series in the rows and of new ones, but not of those whose static values nobody gave."""
+    id, have = schema.id, frames.rows.select(schema.id).unique()
+    of_rows = plan.join(have, on=id, how="semi")
+    new = plan.join(have, on=id, how="anti").filter(~pl.col(id).is_in([*others]))
+    unknown = new.clear() if frames.static is None else new.join(frames.static, on=id, how="anti")
+    if of_rows.height + new.height == unknown.height:
+        raise DataError(
+            f"the future has none of the series to forecast, such as {quoted(have[id].min())}",
+            "give their plan, with the same ids",
+            column=id,
+        )
+    if unknown.is_empty():
+        return pl.concat([of_rows, new])
+    names = unknown[id].unique(maintain_order=True)
+    warn(
+        f"{len(names)} series of the future have neither history nor static values and are left out "
+        f"({quoted(names[0])} …); to forecast new items, add their rows to static=",
+        SeriesLeftOutWarning,
+    )
+    return pl.concat([of_rows, new.join(unknown.select(id).unique(), on=id, how="anti")])
 
 
 def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
