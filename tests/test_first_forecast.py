@@ -272,6 +272,25 @@ def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
     assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
 
 
+def test_a_plan_with_some_empty_values_is_a_plan(tmp_path):
+    rows = sales(ahead=HORIZON)
+    late, last = pl.col("units").is_null(), rows["week"].max()
+    is_one = (pl.col("product") == "soap") & (pl.col("shop") == 1)
+    found = made(
+        rows.with_columns(promo=pl.when(is_one & (pl.col("week") == last)).then(None).otherwise("promo")), tmp_path
+    )
+    assert roles(found)["promo"] == "known"
+    assert "it has values after the last sale, though not in all rows" in found.roles["why"].to_list()
+    (told,) = [text for text in found.decisions if "plan lacks rows" in text]
+    assert "Note: 1 of" in told
+    few = made(rows.with_columns(promo=pl.when(late & ~is_one).then(None).otherwise("promo")), tmp_path / "few")
+    assert roles(few)["promo"] == "past"
+    price = pl.when(late & is_one).then(None).otherwise(2.5 + pl.col("week").dt.month())
+    none = rows.with_columns(price=price, promo=pl.when(late & ~is_one).then(None).otherwise("promo"))
+    told = roles(made(none, tmp_path / "none"))
+    assert (told["promo"], told["price"]) == ("past", "past")
+
+
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
     with pytest.raises(MqcastError, match=r"2 rows \(rows 20 and 60 of the frame\); aggregate them"):

@@ -1,6 +1,7 @@
 """A first forecast from an ordinary sales history in one call: roles guessed, every decision told, a folder made."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.source import open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, FutureMissingWarning, MqcastError, MqcastWarning, warn
+from mqcast.errors import ArtifactError, FutureMissingWarning, KnownValuesError, MqcastError, MqcastWarning, warn
 from mqcast.forecast.frames import are_planned
 from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
@@ -148,11 +149,10 @@ class _Work:
 
     def _usable(self, look: Look) -> tuple[Look, Panel]:
         """The panel; known columns that do not reach the coming steps of most series are taken as past ones."""
-        panel = Panel.from_frame(look.source, look.schema)
-        if not look.schema.known:
-            return look, panel
-        if are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
-            return look, panel
+        with suppress(KnownValuesError):  # no row of the plan is complete
+            panel = Panel.from_frame(look.source, look.schema)
+            if not look.schema.known or are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
+                return look, panel
         names = look.schema.known
         schema = look.schema.replace(known=(), past=(*look.schema.past, *names))
         look = replace(look, schema=schema, why=look.why | dict.fromkeys(names, NO_PLAN))

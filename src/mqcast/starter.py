@@ -196,7 +196,7 @@ def _roles(
     rows = pl.DataFrame({"id": as_codes(source.column(id))[0], "time": pl.Series(source.column(time))})
     rows = rows.with_columns(pl.Series(source.column(target)).cast(pl.Float64).fill_nan(None).alias("y"))
     last = rows.filter(pl.col("y").is_not_null())["time"].max()
-    reaches_ahead = last is not None and bool((rows["time"] > last).any())
+    is_late = (rows["time"] > last).fill_null(False) if last is not None else rows["y"].is_null() & False
     roles: dict[str, list[str]] = {"static": [], "past": [], "known": []}
     left_out: dict[str, str] = {}
     why: dict[str, str] = {}
@@ -212,22 +212,25 @@ def _roles(
             left_out[name] = "one value everywhere"
             continue
         else:
-            role, reason = _role(pl.Series(source.column(name)), rows["id"], reaches_ahead)
+            role, reason = _role(pl.Series(source.column(name)), rows["id"], is_late)
         roles[role].append(name)
         why[name] = reason
     return {role: tuple(names) for role, names in roles.items()}, left_out, why
 
 
-def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, str]:
-    """The role of one column by its values, and why."""
+def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series) -> tuple[str, str]:
+    """The role of one column by its values, those after the last sale among them, and why."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
-    if column.null_count():
+    planned = column.filter(is_late)
+    if column.null_count() > planned.null_count() or (planned.null_count() and not planned.count()):
         return "past", HAS_GAPS
-    if varied["x"].max() == 1 and column.n_unique() > 1:
+    if not column.null_count() and varied["x"].max() == 1 and column.n_unique() > 1:
         return "static", "one value a series"
-    if reaches_ahead:
-        return "known", "it has values after the last sale"
+    if planned.count():
+        return "known", "it has values after the last sale" + (
+            ", though not in all rows" if planned.null_count() else ""
+        )
     return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
 
 

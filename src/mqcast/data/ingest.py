@@ -21,11 +21,13 @@ from mqcast.data.frequency import show_time
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import FrameLike, Source, open_source
+from mqcast.data.unplanned import without_unplanned
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.data.writer import Allocate, ColumnSources, Contents, Encoding, Vocabularies, Writer
 from mqcast.errors import (
     ColumnTypeError,
     EmptyFrameError,
+    KnownValuesError,
     MissingColumnError,
     MissingKeyError,
     MixedColumnWarning,
@@ -51,13 +53,32 @@ def read_frame(
 ) -> Contents:
     """Validate, sort, convert and pack a frame; with `like`, it is read in the same way as an earlier frame.
 
-    `on_progress(rows written, total rows)` is called from time to time.
+    `on_progress(rows written, total rows)` is called from time to time. Rows after the last sale with an empty known
+    column are no part of the plan.
     """
     source = open_source(frame)
     side = {
         "static": None if static is None else open_source(static, "the static table"),
         "events": None if events is None else open_source(events, "the event table"),
     }
+    options = {"allocate": allocate, "like": like, "on_progress": on_progress}
+    try:
+        return _read(source, schema, side, **options)
+    except KnownValuesError:
+        if (planned := without_unplanned(source, schema)) is None:
+            raise
+    return _read(planned, schema, side, **options)
+
+
+def _read(
+    source: Source,
+    schema: Schema,
+    side: dict[str, Source | None],
+    *,
+    allocate: Allocate,
+    like: Encoding | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> Contents:
     if source.num_rows == 0:
         raise EmptyFrameError(f"{source.what} has no rows", "give at least one row per series")
     column_sources = _find_columns(source, schema, side)
