@@ -272,6 +272,14 @@ def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
     assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
 
 
+def test_a_promotion_in_words_is_a_flag_and_the_table_says_so(tmp_path):
+    rows = sales(ahead=HORIZON)
+    found = made(rows.with_columns(promo=pl.col("promo").replace_strict({1: "ja", 0: "nein"})), tmp_path)
+    told = {column: (role, why) for column, role, why in found.roles.iter_rows()}
+    assert told["promo"] == ("known", "it has values after the last sale; 'ja' is 1, 'nein' is 0")
+    assert found.forecaster.panel_.schema.kinds["promo"] == "flag"
+
+
 def test_a_plan_with_some_empty_values_is_a_plan(tmp_path):
     rows = sales(ahead=HORIZON)
     late, last = pl.col("units").is_null(), rows["week"].max()

@@ -266,7 +266,10 @@ class _Work:
 
 def roles_table(look: Look) -> pl.DataFrame:
     """column, role, why."""
-    rows = [(name, role, look.why.get(name, "")) for role, name in look.schema.roles()]
+    rows = [
+        (name, role, "; ".join(part for part in (look.why.get(name, ""), look.words_of(name)) if part))
+        for role, name in look.schema.roles()
+    ]
     rows += [(name, "left out", why) for name, why in look.left_out.items()]
     return pl.DataFrame(rows, schema=["column", "role", "why"], orient="row")
 

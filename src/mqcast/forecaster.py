@@ -572,8 +572,7 @@ class Forecaster(Generic[IntoDataFrameT]):
             frame_types = FrameTypes.of(frame, layout.schema.id, layout.schema.time, source)
         frames: Frames = gathered(layout.schema, fitted, source, static, events)
         if future is not None:
-            others = () if frame is None or fitted is None else fitted.ids.to_pylist()
-            frames = with_future(frames, future, layout.schema, others)
+            frames = with_future(frames, future, layout.schema, None if frame is None else fitted)
         return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
 
     def _dependence(self, panel: Panel, cutoff: Date | None) -> Dependence:

@@ -16,7 +16,7 @@ from mqcast.data.panel import pack
 from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import AN_INDEX, Source, open_source, read_table
-from mqcast.data.values import as_codes
+from mqcast.data.values import as_codes, as_text, words_of_flag
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
@@ -80,12 +80,21 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of the data: which role each column seems to have, and why; and why some have none."""
+    """What was seen of the data: which role each column seems to have, and why; and why some have none.
+
+    flags: the words for 1 and 0 of texts that say yes and no
+    """
 
     source: Source
     schema: Schema
     left_out: dict[str, str]
     why: dict[str, str]
+    flags: dict[str, tuple[str, str]]
+
+    def words_of(self, name: str) -> str:
+        """How the words of a flag are read; empty for other columns."""
+        words = self.flags.get(name)
+        return "" if words is None else f"{quoted(words[0])} is 1, {quoted(words[1])} is 0"
 
 
 def look_at(
@@ -127,7 +136,20 @@ def look_at(
     }
     why = {name: why.get(role, guessed[role]) for role, name in {"id": id, "time": time, "target": target}.items()}
     why |= reasons | dict.fromkeys(parts, "part of the id")
-    return Look(source, Schema(id=id, time=time, target=target, **roles), left_out, why)
+    schema = Schema(id=id, time=time, target=target, **roles)
+    return Look(source, schema, left_out, why, _flags(source, (*schema.past, *schema.known)))
+
+
+def _flags(source: Source, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The words of those texts that say yes and no."""
+    found = {name: _words_of_flag(source, name) for name in names}
+    return {name: words for name, words in found.items() if words}
+
+
+def _words_of_flag(source: Source, name: str) -> tuple[str, str] | None:
+    if not is_text(plain_type(source.type_of(name))):
+        return None
+    return words_of_flag(text for text in as_text(as_codes(source.column(name))[1]) if text is not None)
 
 
 def with_plan_looked_at(look: Look, future: Any, said: Mapping[str, Sequence[str]] | None = None) -> Look:
@@ -212,13 +234,14 @@ def _roles(
             left_out[name] = "one value everywhere"
             continue
         else:
-            role, reason = _role(pl.Series(source.column(name)), rows["id"], is_late)
+            says_yes = pa.types.is_boolean(kind) or _words_of_flag(source, name) is not None
+            role, reason = _role(pl.Series(source.column(name)), rows["id"], is_late, says_yes)
         roles[role].append(name)
         why[name] = reason
     return {role: tuple(names) for role, names in roles.items()}, left_out, why
 
 
-def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series) -> tuple[str, str]:
+def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series, says_yes: bool) -> tuple[str, str]:
     """The role of one column by its values, those after the last sale among them, and why."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
@@ -231,7 +254,7 @@ def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series) -> tuple[str, s
         return "known", "it has values after the last sale" + (
             ", though not in all rows" if planned.null_count() else ""
         )
-    return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
+    return ("known", "true or false") if says_yes else ("past", "it ends with the sales")
 
 
 def starter_toml(
@@ -260,6 +283,7 @@ def starter_toml(
         '# Countries or regions, such as "US" or "DE-BY".',
         _line(schema, "holidays"),
     ]
+    lines += [f"# Flags: {'; '.join(f'{name}: {look.words_of(name)}' for name in look.flags)}."] * bool(look.flags)
     lines += [f"# Left out: {', '.join(f'{name} ({why})' for name, why in look.left_out.items())}."] * bool(
         look.left_out
     )

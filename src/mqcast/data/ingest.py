@@ -22,7 +22,7 @@ from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import FrameLike, Source, open_source
 from mqcast.data.unplanned import without_unplanned
-from mqcast.data.values import as_codes, as_microseconds, as_text
+from mqcast.data.values import FLAG_OF, as_codes, as_microseconds, as_text, folded, words_of_flag
 from mqcast.data.writer import Allocate, ColumnSources, Contents, Encoding, Vocabularies, Writer
 from mqcast.errors import (
     ColumnTypeError,
@@ -87,9 +87,10 @@ def _read(
     types |= {schema.id: pa.string()}
     if like is None:
         _warn_of_mixed(schema, column_sources)
-    schema = (like.schema if like else schema).resolved(types)
+    said, schema = schema, (like.schema if like else schema).resolved(types)
     scan = _scan(source, schema, column_sources)
     if like is None:
+        schema = _with_flags(schema, said, scan.counts)
         zone = getattr(source.type_of(schema.time), "tz", None)
         axis = TimeAxis.of(schema.freq, zone, *scan.times)
         encoding = Encoding(schema.replace(freq=str(axis.frequency)), axis, scan.vocabularies())
@@ -161,7 +162,11 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
             raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}{odd}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
-        if name is not None and not is_numeric(kind := source.type_of(name)):
+        if (
+            name is not None
+            and not is_numeric(kind := source.type_of(name))
+            and not (role == "observed" and is_text(kind))
+        ):
             example = _first_words(source, schema, name) if is_text(kind) else ""
             raise ColumnTypeError(f"{role} column {name!r} holds {words_for(kind)}{example}; convert it to {remedy}")
 
@@ -313,6 +318,19 @@ def _count(column: pa.Array) -> dict[str, int]:
         if text is not None and number > 0:
             counts[text] += int(number)
     return counts
+
+
+def _with_flags(schema: Schema, said: Schema, counts: dict[str, Counter[str]]) -> Schema:
+    """Texts that say yes and no become flags, unless their kind was said; static ones stay categories, for slices."""
+    flags = [
+        name
+        for name in (*schema.past, *schema.known, *schema.events)
+        if name in counts and name not in said.kinds and words_of_flag(counts[name])
+    ]
+    for name in flags:
+        del counts[name]
+    fill = {name: FLAG_OF[folded(str(value))] if name in flags else value for name, value in schema.fill.items()}
+    return schema.replace(kinds=schema.kinds | dict.fromkeys(flags, "flag"), fill=fill) if flags else schema
 
 
 def _warn_of_mixed(schema: Schema, column_sources: ColumnSources) -> None:

@@ -1,6 +1,5 @@
 """New history, new items and other plans, as frames that are read in the same way as the fitted one."""
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from mqcast.data.joined import with_joined_id
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import Source, open_source
-from mqcast.data.values import as_codes, as_microseconds, as_text
+from mqcast.data.values import Where, as_codes, as_microseconds, as_text, flags
 from mqcast.errors import (
     ColumnTypeError,
     DataError,
@@ -43,14 +42,14 @@ def gathered(schema: Schema, fitted: Panel | None, frame: Any, static: Any, even
     )
 
 
-def with_future(frames: Frames, future: Any, schema: Schema, others: Collection[str] = ()) -> Frames:
+def with_future(frames: Frames, future: Any, schema: Schema, fitted: Panel | None = None) -> Frames:
     """The rows up to the last sale of each series, and the rows of the plan after it.
 
-    A plan may have `others`, fitted series that are not among the rows and not asked for; they are passed over.
+    A plan may have series of the `fitted` data that are not among the rows, and so not asked for; they are passed over.
     """
     rows = frames.rows
     zone = rows.schema[schema.time]
-    plan = _of_asked(_plan(future, schema), frames, schema, others).with_columns(pl.col(schema.time).cast(zone))
+    plan = _of_asked(_plan(future, schema), frames, schema, fitted).with_columns(pl.col(schema.time).cast(zone))
     ends = _free_name("last sale", rows.columns)
     last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
     start = rows[schema.time].min() if last.is_empty() else last[ends].max()
@@ -66,11 +65,12 @@ def with_future(frames: Frames, future: Any, schema: Schema, others: Collection[
     return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
 
 
-def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, others: Collection[str]) -> pl.DataFrame:
+def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, fitted: Panel | None) -> pl.DataFrame:
     """The plan of the series in the rows and of new ones, but not of those whose static values nobody gave."""
     id, have = schema.id, frames.rows.select(schema.id).unique()
-    of_rows = plan.join(have, on=id, how="semi")
-    new = plan.join(have, on=id, how="anti").filter(~pl.col(id).is_in([*others]))
+    of_rows, new = (plan.join(have, on=id, how=how) for how in ("semi", "anti"))
+    if fitted is not None:
+        new = new.filter(~pl.col(id).is_in(fitted.ids.to_pylist()))
     unknown = new.clear() if frames.static is None else new.join(frames.static, on=id, how="anti")
     if of_rows.height + new.height == unknown.height:
         raise DataError(
@@ -213,6 +213,9 @@ def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list
             raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(map(repr, source.names))}")
     names = [*dict.fromkeys([*wanted, *(name for name in may_be or [] if name in source.names)])]
     columns = {name: _decoded(source.column(name), name, what) for name in names}
+    for name, column in columns.items():
+        if is_text(column.type) and (schema.kinds.get(name) == "flag" or name == schema.observed):
+            columns[name] = pa.array(flags(column, name, Where([])), from_pandas=True)
     if schema.id in columns:
         if not is_text(kind := columns[schema.id].type) and not pa.types.is_integer(plain_type(kind)):
             raise ColumnTypeError(

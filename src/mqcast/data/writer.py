@@ -242,7 +242,7 @@ class Writer:
         column, kind = batch.column(name), self.schema.kinds[name]
         fill = self.schema.fill.get(name)
         if name in self.schema.known and fill is None:
-            refuse_missing(is_missing(column), name, where)
+            refuse_missing(is_missing(column), name, where, "none" if kind == "category" else 0)
         if kind == "category":
             codes = categories(column, self.codes_of[name])
             return (
