@@ -114,7 +114,7 @@ def refuse_missing(missing: np.ndarray, name: str, where: Where, example: float 
         missing,
         name,
         f"has to be known ahead but is missing: {examples}",
-        f"fill it, say what missing means with Schema(fill={{{name!r}: {example!r}}}), or give the column the role past",
+        f"fill it, say what missing means: Schema(fill={{{name!r}: {example!r}}}), or give the column the role past",
     )
 
 
