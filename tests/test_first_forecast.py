@@ -16,7 +16,7 @@ from mqcast.cli import app
 from mqcast.data.excel_files import excel_of
 from mqcast.data.joined import id_columns, with_joined_id
 from mqcast.data.source import open_source
-from mqcast.errors import SeriesLeftOutWarning
+from mqcast.errors import MissingColumnError, SeriesLeftOutWarning
 from mqcast.first_forecast import FirstForecast
 
 WEEKS, HORIZON = 40, 4
@@ -270,6 +270,15 @@ def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
     (told,) = [text for text in found.decisions if "knows no plan" in text]
     assert told.startswith("price has missing values, so")
     assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
+
+
+def test_weeks_by_their_number_are_dates_or_told(tmp_path):
+    sales().with_columns(pl.col("week").dt.strftime("%G-W%V")).write_csv(tmp_path / "weeks.csv")
+    found = made(tmp_path / "weeks.csv", tmp_path)
+    assert found.forecast["week"].dt.weekday().unique().to_list() == [7]
+    sales().with_columns(pl.col("week").dt.strftime("%G%V")).write_csv(tmp_path / "numbers.csv")
+    with pytest.raises(MissingColumnError, match=r"'week' holds numbers such as 202405; write months as 2024-05 and"):
+        made(tmp_path / "numbers.csv", tmp_path / "numbers")
 
 
 def test_a_promotion_in_words_is_a_flag_and_the_table_says_so(tmp_path):

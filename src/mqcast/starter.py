@@ -333,6 +333,8 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
     if mixed:
         why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
         return f"{why}; correct it, or name another: --{role}"
+    if role == "time" and (numbers := next((name for name in source.names if _are_periods(source, name)), None)):
+        return f"{quoted(numbers)} holds numbers such as 202405; write months as 2024-05 and weeks as 2024-W05"
     of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
     if len(of_dates) > 1:
         return (
@@ -340,6 +342,14 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
             "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
         )
     return f"name it: --{role}"
+
+
+def _are_periods(source: Source, name: str) -> bool:
+    """Whether all values are numbers of a year and a month or week: 202405."""
+    if not pa.types.is_integer(source.type_of(name)):
+        return False
+    values = pl.Series(source.column(name)).drop_nulls()
+    return bool(((values // 100).is_between(1950, 2100) & (values % 100).is_between(1, 53)).all()) and len(values) > 0
 
 
 def words_in(name: str) -> Iterable[str]:

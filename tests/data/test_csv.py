@@ -100,6 +100,17 @@ def test_a_column_has_the_one_type_that_all_its_values_have(tmp_path, texts, val
     assert column(tmp_path, *texts) == values
 
 
+@pytest.mark.parametrize("texts", [("2024-05", "2024-06"), ("2024/05", "2024/06"), ("05/2024", "06/2024")])
+def test_months_are_their_first_days(tmp_path, texts):
+    assert column(tmp_path, *texts) == [dt.date(2024, 5, 1), dt.date(2024, 6, 1)]
+
+
+@pytest.mark.parametrize("texts", [("2024-W05", "2020-W53"), ("2024W05", "2020W53"), ("2024 KW 05", "2020 KW 53")])
+def test_weeks_are_their_sundays(tmp_path, texts):
+    assert column(tmp_path, *texts) == [dt.date(2024, 2, 4), dt.date(2021, 1, 3)]
+    assert column(tmp_path, *texts, "2021-W53") == [*texts, "2021-W53"]  # a year without such a week
+
+
 def test_offsets_become_one_zone(tmp_path):
     found = column(tmp_path, "2024-01-07T01:00:00+01:00", "2024-07-07T01:00:00+02:00")
     assert [value.isoformat() for value in found] == ["2024-01-07T00:00:00+00:00", "2024-07-06T23:00:00+00:00"]

@@ -37,7 +37,16 @@ DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST)
 TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f")
 ZONED = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z")
 DATES = (*(day + time for time in TIMES for day in DAYS), *ZONED)
-TYPES = ("whole number", "number", "flag", *DATES)  # the first that fits all values; none: text
+MONTH, WEEK = "month", "ISO week"  # 2024-05, its first day, and 2024-W05, its last: dates stand for these by convention
+PERIODS = {
+    MONTH: (
+        r"^(?:(?<year>\d{4})[-/](?<part>0[1-9]|1[0-2])|(?<part2>0[1-9]|1[0-2])/(?<year2>\d{4}))$",
+        "-01",
+        "%Y-%m-%d",
+    ),
+    WEEK: (r"^(?<year>\d{4})[-/ ]?(?:W|KW) ?(?<part>0[1-9]|[1-4]\d|5[0-3])$", "-7", "%G-%V-%u"),
+}
+TYPES = ("whole number", "number", "flag", *DATES, *PERIODS)  # the first that fits all values; none: text
 
 
 class CsvSource(ParquetSource):
@@ -257,6 +266,8 @@ class _Column:
             return (text.str.replace(",", ".", literal=True) if decimal_comma else text).cast(pl.Float64).to_arrow()
         if kind == "flag":
             return (text.str.to_lowercase() == "true").to_arrow()
+        if kind in PERIODS:
+            return _days_of_periods(text, kind).to_arrow()
         dates = text.str.to_datetime(kind, time_unit="us")
         return (dates.dt.date() if kind in DAYS else dates).to_arrow()
 
@@ -282,8 +293,18 @@ def _fits(values: pl.Series, kind: str, decimal_comma: bool) -> pl.Series:
         return (values.str.replace(",", ".", literal=True) if decimal_comma else values).str.contains(NUMBER)
     if kind == "flag":
         return values.str.to_lowercase().is_in(["true", "false"])
+    if kind in PERIODS:
+        return _days_of_periods(values, kind).is_not_null()
     dates = values.str.to_datetime(kind, time_unit="us", strict=False)
     return (dates.dt.year() >= 1000).fill_null(False)
+
+
+def _days_of_periods(values: pl.Series, kind: str) -> pl.Series:
+    """The day that stands for each month or week; missing where a value is none."""
+    pattern, day, written = PERIODS[kind]
+    parts = values.str.extract_groups(pattern).struct.unnest()
+    year, part = (pl.coalesce(f"^{name}2?$") for name in ("year", "part"))
+    return parts.select((year + "-" + part + day).str.to_date(written, strict=False)).to_series()
 
 
 def _nothing(height: int) -> pl.Series:
