@@ -281,6 +281,28 @@ def test_weeks_by_their_number_are_dates_or_told(tmp_path):
         made(tmp_path / "numbers.csv", tmp_path / "numbers")
 
 
+@pytest.mark.parametrize("unit", ["{} pcs", "€ {},50", "{}kg"])
+def test_a_target_with_units_is_told_and_no_other_taken(tmp_path, unit):
+    rows = sales().with_columns(units=pl.format(unit, pl.col("units").cast(pl.Int64)))
+    first = unit.format(int(sales()["units"][0]))
+    with pytest.raises(MissingColumnError, match=rf"'units' holds text such as '{first}'; write the numbers alone"):
+        made(rows.drop("promo", "shop"), tmp_path)
+    assert roles(made(sales().with_columns(sales_channel=pl.lit("A1")), tmp_path))["units"] == "target"
+
+
+def test_a_file_without_names_is_told(tmp_path):
+    rows = sales().select("product", "week", "units").filter(pl.col("product") == "tea").head(WEEKS)
+    rows.write_csv(tmp_path / "sales.csv", include_header=False)
+    with pytest.raises(MissingColumnError, match="first row holds values such as 2024-01-07, no names; add a row of"):
+        made(tmp_path / "sales.csv", tmp_path)
+
+
+def test_a_backtest_of_nothing_sold_says_so(tmp_path):
+    found = made(sales().with_columns(units=pl.lit(0)), tmp_path)
+    assert any("Nothing was sold in them" in text for text in found.decisions)
+    assert not any("nan" in text for text in found.decisions)
+
+
 def test_a_promotion_in_words_is_a_flag_and_the_table_says_so(tmp_path):
     rows = sales(ahead=HORIZON)
     found = made(rows.with_columns(promo=pl.col("promo").replace_strict({1: "ja", 0: "nein"})), tmp_path)

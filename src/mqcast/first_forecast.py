@@ -224,6 +224,8 @@ class _Work:
         own = scores[self.options["model"]]
         level = min(own.relative, key=lambda each: abs(each - 0.5))
         ratio = own.relative[level]
+        if own.risk[level] != own.risk[level]:
+            return "Nothing was sold in them, so there is nothing to compare its loss with."
         if self.options["model"] == BASELINE or ratio != ratio:
             return f"Its quantile risk at the median is {own.risk[level]:.3f}."
         better = "lower" if ratio < 1 else "higher"

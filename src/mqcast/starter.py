@@ -68,6 +68,8 @@ PLANNED = {  # words in the names of columns that are known ahead, if someone pl
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
+NUMBER_WITH_UNIT = r"^\D{0,4}\d[\d.,'’\s]*\D{0,12}$"
+A_DATE = r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}"
 HAS_GAPS = "it has missing values"
 ONE_SERIES = "series"  # the id of data without one
 SHOWN = {
@@ -119,6 +121,8 @@ def look_at(
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
     time = time or _found(TIMES, dates, "time", "dates", source, taken)
+    if re.fullmatch(A_DATE, time):
+        raise MissingColumnError(f"the first row holds values such as {time}, no names; add a row of names above it")
     taken |= {*(id or "").split(PLUS), *IDS}
     free = [name for name in numbers if name not in taken]
     target = target or _found(TARGETS, free, "target", "numbers", source, taken)
@@ -309,13 +313,18 @@ def _found(
     A column that would have been chosen, had not a value made it text, is told in place of choosing another.
     """
     mixed = [name for name in source.names if source.is_mixed(name) and name not in taken]
-    named = _named(wanted, [*candidates, *mixed]) or (candidates[0] if len(candidates) == 1 else None)
+    with_units = [name for name in source.names if role == "target" and name not in taken and _has_units(source, name)]
+    named = _named(wanted, [*candidates, *mixed, *with_units]) or (candidates[0] if len(candidates) == 1 else None)
     if named in candidates:
         return named
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(
-        f"the {role} column cannot be guessed {seen}; {_remedy(role, source, [named] if named else mixed)}"
-    )
+    remedy = _remedy(role, source, [named] if named and named not in with_units else mixed)
+    if named in with_units:
+        example = pl.Series(source.column(named)).drop_nulls()[0]
+        remedy = (
+            f"{quoted(named)} holds text such as {quoted(example)}; write the numbers alone, or name another: --{role}"
+        )
+    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {remedy}")
 
 
 def _named(wanted: tuple[str, ...], names: list[str]) -> str | None:
@@ -335,13 +344,21 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
         return f"{why}; correct it, or name another: --{role}"
     if role == "time" and (numbers := next((name for name in source.names if _are_periods(source, name)), None)):
         return f"{quoted(numbers)} holds numbers such as 202405; write months as 2024-05 and weeks as 2024-W05"
-    of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
+    of_dates = [name for name in source.names if re.fullmatch(A_DATE, name)]
     if len(of_dates) > 1:
         return (
             f"the columns {of_dates[0]}, {of_dates[1]} … are dates: give one row a series and date instead, for "
             "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
         )
     return f"name it: --{role}"
+
+
+def _has_units(source: Source, name: str) -> bool:
+    """Whether all values are texts of a number with something beside it: 12 pcs, € 3.50."""
+    if not is_text(plain_type(source.type_of(name))):
+        return False
+    values = pl.Series(as_text(as_codes(source.column(name))[1]), dtype=pl.String).drop_nulls()
+    return len(values) > 0 and bool(values.str.contains(NUMBER_WITH_UNIT).all())
 
 
 def _are_periods(source: Source, name: str) -> bool:
