@@ -26,6 +26,7 @@ from mqcast.errors import (
     ColumnTypeError,
     ConfigError,
     DataError,
+    DuplicateRowsError,
     KnownValuesError,
     MissingColumnError,
     NotFittedError,
@@ -189,6 +190,19 @@ def test_new_items_are_forecast_from_their_attributes_and_plan():
     assert not young.filter(unique_id="new")["q0.5"].equals(found.filter(unique_id="new")["q0.5"])
 
 
+def test_doubled_rows_of_a_plan_are_told_by_their_numbers_in_it(tmp_path):
+    twice = pl.concat([plan(), plan().filter(unique_id="item_000003").head(1)])
+    twice.write_csv(tmp_path / "plan.csv")
+    for given, places in (
+        (twice, f"rows 12 and {len(plan())} of the future"),
+        (tmp_path / "plan.csv", "csv, rows 14 a"),
+    ):
+        with pytest.raises(DuplicateRowsError, match=rf"series 'item_000003', .*the future has 2 rows \(.*{places}"):
+            fitted().predict(future=given)
+        with pytest.raises(DuplicateRowsError, match=rf"the future has 2 rows \(.*{places}"):
+            fitted().what_if(given)
+
+
 def test_a_plan_of_all_series_serves_those_that_are_asked_for(tmp_path):
     w = world()
     one = w.frame.filter(unique_id="item_000003")
@@ -256,7 +270,7 @@ def test_mistakes_in_changes_say_what_to_give():
             "no column 'promo_display' or 'promo_coupon'; give the known",
         ),
         (pl.concat([one, one]), DataError, "series 'item_000003', .*the future has 2 rows"),
-        (one.with_columns(promo_display=pl.lit("yes")), ColumnTypeError, "'promo_display' holds text, not numbers"),
+        (one.with_columns(promo_display=pl.lit("maybe")), DataError, "'promo_display': a flag holds 'maybe'"),
         ({"baseline": one}, ConfigError, "a scenario is called 'baseline'"),
         ({}, ConfigError, "there is no scenario"),
         (one.with_columns(pl.col("ds").dt.offset_by("-1y")), DataError, "no row after the last sale"),

@@ -159,7 +159,7 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             odd = f" ({where})" if (where := table.oddity(schema.time)) else ""
             hint = "parse it first, for example with pd.to_datetime" if is_text(kind) else "make it a date or timestamp"
             hint = "write dates as 2024-01-31" if odd else hint
-            hint = "write months as 2024-05 and weeks as 2024-W05" if pa.types.is_integer(kind) else hint
+            hint += "; CSV files may have 2024-05 or 2024-W05" if pa.types.is_integer(kind) else ""
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
             raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}{odd}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):

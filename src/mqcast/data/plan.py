@@ -11,7 +11,7 @@ from mqcast.data.export import Frames, frames_of
 from mqcast.data.joined import with_joined_id
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source
+from mqcast.data.source import Source, open_source, places_of
 from mqcast.data.values import Where, as_codes, as_microseconds, as_text, flags
 from mqcast.errors import (
     ColumnTypeError,
@@ -133,9 +133,7 @@ def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
     if not set(schema.known) & set(changes.columns):
         names = " or ".join(map(repr, schema.known[:4])) or "that is known"
         raise MissingColumnError(f"the future has no column {names}; give the known columns that change")
-    if (again := changes.select(schema.id, schema.time).is_duplicated()).any():
-        series, time = changes.filter(again).select(schema.id, schema.time).row(0)
-        raise DuplicateRowsError("the future has 2 rows", "keep one", series=str(series), time=str(time))
+    _refuse_doubled(changes, frame, schema)
     return changes
 
 
@@ -173,7 +171,20 @@ def _plan(future: Any, schema: Schema) -> pl.DataFrame:
     wanted = [schema.id, schema.time, *schema.known]
     table = _read(future, wanted, schema, "the future")
     _refuse_text_dates(table, schema)
+    _refuse_doubled(table, future, schema)
     return _complete(table.select(wanted), schema)
+
+
+def _refuse_doubled(plan: pl.DataFrame, given: Any, schema: Schema) -> None:
+    """Raise if a series has two rows for one date, and say where they are in what was given."""
+    keys = plan.select(schema.id, schema.time)
+    if (again := keys.is_duplicated()).any():
+        series, time = keys.filter(again).row(0)
+        rows = keys.with_row_index("row").filter(pl.col(schema.id) == series, pl.col(schema.time) == time)["row"]
+        places = places_of(open_source(given, "the future"), rows.to_list())
+        raise DuplicateRowsError(
+            f"the future has {len(rows)} rows ({places})", "keep one", series=str(series), time=str(time)
+        )
 
 
 def _complete(plan: pl.DataFrame, schema: Schema) -> pl.DataFrame:
