@@ -16,7 +16,7 @@ from mqcast.cli import app
 from mqcast.data.excel_files import excel_of
 from mqcast.data.joined import id_columns, with_joined_id
 from mqcast.data.source import open_source
-from mqcast.errors import MissingColumnError, SeriesLeftOutWarning
+from mqcast.errors import ColumnTypeError, MissingColumnError, SeriesLeftOutWarning
 from mqcast.first_forecast import FirstForecast
 
 WEEKS, HORIZON = 40, 4
@@ -288,6 +288,20 @@ def test_a_target_with_units_is_told_and_no_other_taken(tmp_path, unit):
     with pytest.raises(MissingColumnError, match=rf"'units' holds text such as '{first}'; write the numbers alone"):
         made(rows.drop("promo", "shop"), tmp_path)
     assert roles(made(sales().with_columns(sales_channel=pl.lit("A1")), tmp_path))["units"] == "target"
+
+
+def test_what_hides_the_dates_or_the_target_is_told(tmp_path):
+    frame = sales().with_columns(note=pl.lit("ten pcs"))
+    hidden = frame.to_pandas().set_index(["product", "week"])
+    with pytest.raises(MissingColumnError, match=r"the index holds 'product', 'week': call reset_index\(\) first"):
+        made(hidden, tmp_path)
+    texts = frame.with_columns(pl.col("week").cast(pl.String))
+    with pytest.raises(MissingColumnError, match=r"'week' holds text such as '2024-01-07'; .* pd.to_datetime"):
+        made(texts, tmp_path)
+    with pytest.raises(
+        ColumnTypeError, match=r"the target 'note' holds text such as 'ten pcs', not numbers; write num"
+    ):
+        made(frame, tmp_path, target="note")
 
 
 def test_a_file_without_names_is_told(tmp_path):

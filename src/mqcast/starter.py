@@ -117,7 +117,8 @@ def look_at(
     dates = [name for name, kind in types.items() if pa.types.is_timestamp(kind) or pa.types.is_date(kind)]
     numbers = [name for name, kind in types.items() if is_numeric(kind) and not pa.types.is_boolean(kind)]
     if target is not None and target not in numbers:
-        raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
+        held = words_for(types[target]) + (f" such as {_example(source, target)}" if is_text(types[target]) else "")
+        raise ColumnTypeError(f"the target {target!r} holds {held}, not numbers; write numbers alone, or name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
     time = time or _found(TIMES, dates, "time", "dates", source, taken)
@@ -313,17 +314,16 @@ def _found(
     A column that would have been chosen, had not a value made it text, is told in place of choosing another.
     """
     mixed = [name for name in source.names if source.is_mixed(name) and name not in taken]
-    with_units = [name for name in source.names if role == "target" and name not in taken and _has_units(source, name)]
+    others = [name for name in source.names if name not in (*mixed, *taken)]
+    with_units = [name for name in others if role == "target" and _has_units(source, name)]
     named = _named(wanted, [*candidates, *mixed, *with_units]) or (candidates[0] if len(candidates) == 1 else None)
     if named in candidates:
         return named
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
     remedy = _remedy(role, source, [named] if named and named not in with_units else mixed)
     if named in with_units:
-        example = pl.Series(source.column(named)).drop_nulls()[0]
-        remedy = (
-            f"{quoted(named)} holds text such as {quoted(example)}; write the numbers alone, or name another: --{role}"
-        )
+        held = f"{quoted(named)} holds text such as {_example(source, named)}"
+        remedy = f"{held}; write the numbers alone, or name another: --{role}"
     raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {remedy}")
 
 
@@ -344,6 +344,12 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
         return f"{why}; correct it, or name another: --{role}"
     if role == "time" and (numbers := next((name for name in source.names if _are_periods(source, name)), None)):
         return f"{quoted(numbers)} holds numbers such as 202405; write months as 2024-05 and weeks as 2024-W05"
+    if role == "time" and (hidden := [name for name in source.index_names if name != "None"]):
+        return f"the index holds {', '.join(map(quoted, hidden))}: call reset_index() first"
+    texts = [name for name in source.names if is_text(plain_type(source.type_of(name)))]
+    if role == "time" and (text := _named(TIMES, texts)):
+        held = f"{quoted(text)} holds text such as {_example(source, text)}"
+        return f"{held}; write dates as 2024-01-31, or parse them, for example with pd.to_datetime"
     of_dates = [name for name in source.names if re.fullmatch(A_DATE, name)]
     if len(of_dates) > 1:
         return (
@@ -351,6 +357,11 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
             "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
         )
     return f"name it: --{role}"
+
+
+def _example(source: Source, name: str) -> str:
+    """The first value of a column, quoted."""
+    return next((quoted(text) for text in as_text(as_codes(source.column(name))[1]) if text is not None), "nothing")
 
 
 def _has_units(source: Source, name: str) -> bool:
