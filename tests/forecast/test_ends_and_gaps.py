@@ -200,6 +200,17 @@ def test_an_empty_planned_value_in_the_history_is_a_row_that_is_missing(kind, fo
     assert (packed.num_rows, packed.fingerprint) == (len(whole) - 1, made.panel_.fingerprint)
 
 
+def test_a_plan_without_a_value_names_all_columns_that_may_lack_it():
+    two = PLAN.with_columns(price=pl.lit(2.0))
+    at = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS + 1])
+    with pytest.warns(errors.FutureMissingWarning):
+        made = new(Schema(known=["promo", "price"])).fit(two.with_columns(price=pl.when(~at).then("price")))
+    with pytest.warns(
+        errors.IncompletePlanWarning, match=r"or has empty values \(series 'b', column 'promo' or 'price', "
+    ):
+        made.predict()
+
+
 def test_empty_known_values_that_are_no_part_of_a_plan_are_told_with_their_row(tmp_path):
     past = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS - 2])
     sold = pl.col("y").is_not_null()
