@@ -20,13 +20,14 @@ from sklearn.utils.estimator_checks import (
     check_set_params,
 )
 
-from mqcast import Forecaster, Panel, Schema, models
+from mqcast import Forecaster, Panel, Schema, models, quick
 from mqcast.errors import (
     ArtifactError,
     ColumnTypeError,
     ConfigError,
     DataError,
     DuplicateRowsError,
+    FutureMissingWarning,
     KnownValuesError,
     MissingColumnError,
     NotFittedError,
@@ -203,6 +204,19 @@ def test_doubled_rows_of_a_plan_are_told_by_their_numbers_in_it(tmp_path):
             fitted().what_if(given)
 
 
+def test_a_plan_with_other_ids_alone_is_told(tmp_path):
+    weeks = pl.datetime_range(pl.datetime(2024, 1, 7), pl.datetime(2024, 6, 30), "1w", eager=True)
+    rows = pl.DataFrame({"unique_id": "007", "ds": weeks, "y": 1.0, "promo": False})
+    plan = pl.DataFrame({"unique_id": 7, "ds": weeks.dt.offset_by("26w"), "promo": True})
+    told = r"the future has none of the series to forecast, such as '007', but others, such as '7'; give their plan"
+    with pytest.warns(FutureMissingWarning):
+        made = Forecaster("seasonal-naive", 2, schema=Schema(known=["promo"])).fit(rows)
+    with pytest.raises(DataError, match=told):
+        made.predict(future=plan)
+    with pytest.raises(DataError, match=told):
+        quick(rows, 2, folder=tmp_path / "out", future=plan, verbose=False)
+
+
 def test_a_plan_of_all_series_serves_those_that_are_asked_for(tmp_path):
     w = world()
     one = w.frame.filter(unique_id="item_000003")
@@ -212,9 +226,7 @@ def test_a_plan_of_all_series_serves_those_that_are_asked_for(tmp_path):
     with pytest.warns(SeriesLeftOutWarning, match=r"11 series of the future have neither .* \('item_000000' …\); to"):
         found = bare.predict(one, plan(), static=w.static.filter(unique_id="item_000003"), events=w.events)
     assert_frame_equal(found, wanted)
-    with pytest.raises(
-        DataError, match="the future has none of the series to forecast, such as 'item_000003'; give th"
-    ):
+    with pytest.raises(DataError, match="the future has none of the series to forecast, such as 'item_000003', but ot"):
         fitted().predict(one, future=plan().filter(unique_id="item_000004"))
 
 

@@ -71,13 +71,12 @@ def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, fitted: Panel 
     of_rows, new = (plan.join(have, on=id, how=how) for how in ("semi", "anti"))
     if fitted is not None:
         new = new.filter(~pl.col(id).is_in(fitted.ids.to_pylist()))
-    unknown = new.clear() if frames.static is None else new.join(frames.static, on=id, how="anti")
+    if frames.static is not None:
+        unknown = new.join(frames.static, on=id, how="anti")
+    else:  # nothing tells new items from ids that are written differently, unless others are the same
+        unknown = new if of_rows.is_empty() else new.clear()
     if of_rows.height + new.height == unknown.height:
-        raise DataError(
-            f"the future has none of the series to forecast, such as {quoted(have[id].min())}",
-            "give their plan, with the same ids",
-            column=id,
-        )
+        raise _of_strangers(plan, have, id)
     if unknown.is_empty():
         return pl.concat([of_rows, new])
     names = unknown[id].unique(maintain_order=True)
@@ -87,6 +86,16 @@ def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, fitted: Panel 
         SeriesLeftOutWarning,
     )
     return pl.concat([of_rows, new.join(unknown.select(id).unique(), on=id, how="anti")])
+
+
+def _of_strangers(plan: pl.DataFrame, rows: pl.DataFrame, id: str) -> DataError:
+    """The error of a plan of other series alone."""
+    return DataError(
+        f"the future has none of the series to forecast, such as {quoted(rows[id].min())}, but others, such as "
+        f"{quoted(plan[id].min())}",
+        "give their plan, with the ids written alike",
+        column=id,
+    )
 
 
 def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
@@ -113,6 +122,8 @@ def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
     coming, strangers = (
         coming.filter(pl.col(schema.time) > sold).join(past, on=schema.id, how=how) for how in ("semi", "anti")
     )
+    if coming.is_empty() and not strangers.is_empty():
+        raise _of_strangers(strangers, past, schema.id)
     if coming.is_empty():
         raise DataError("the future has no row after the last sale", "give later dates", column=schema.time)
     if not strangers.is_empty():
