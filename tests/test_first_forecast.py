@@ -344,6 +344,14 @@ def test_a_plan_with_some_empty_values_is_a_plan(tmp_path):
     assert (told["promo"], told["price"]) == ("past", "past")
 
 
+def test_a_name_that_some_rows_of_a_plan_lack_leaves_no_series_out(tmp_path):
+    late = pl.col("units").is_null() & (pl.col("shop") == 1)
+    found = made(sales(ahead=HORIZON).with_columns(city=pl.when(~late).then("city")), tmp_path)
+    assert roles(found)["city"] == "past"
+    assert roles(found)["promo"] == "known"
+    assert found.forecast["shop+product"].n_unique() == 4
+
+
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
     with pytest.raises(MqcastError, match=r"2 rows \(rows 20 and 60 of the frame\); aggregate them"):

@@ -250,15 +250,14 @@ def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series, says_yes: bool)
     """The role of one column by its values, those after the last sale among them, and why."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
-    planned = column.filter(is_late)
-    if column.null_count() > planned.null_count() or (planned.null_count() and not planned.count()):
+    planned, is_static = column.filter(is_late), varied["x"].max() == 1 and column.drop_nulls().n_unique() > 1
+    has_gaps = planned.null_count() > 0
+    if column.null_count() > planned.null_count() or (has_gaps and (is_static or not planned.count())):
         return "past", HAS_GAPS
-    if not column.null_count() and varied["x"].max() == 1 and column.n_unique() > 1:
+    if is_static:
         return "static", "one value a series"
     if planned.count():
-        return "known", "it has values after the last sale" + (
-            ", though not in all rows" if planned.null_count() else ""
-        )
+        return "known", "it has values after the last sale" + (", though not in all rows" if has_gaps else "")
     return ("known", "true or false") if says_yes else ("past", "it ends with the sales")
 
 
