@@ -117,3 +117,21 @@ def test_of_two_saves_to_one_path_one_is_done_and_one_refused(tmp_path):
         assert sorted(outcomes) == ["ArtifactError", "done"]
         assert Forecaster.load(path).horizon == made[outcomes.index("done")].horizon
     assert _files(tmp_path) == sorted(map(str, range(NUM_RACES)))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other errors for these")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("folder", r"Is a directory; it is a folder: name a file\. What was saved before is intact"),
+        ("n" * 300, r"; shorten the name\."),
+        ("file/below", r"; a part of the path is a file: correct it\."),
+        ("nowhere/file", r"; name a place whose folders are there or can be made\."),
+        ("/", r"cannot write /: it is a folder; name a file or a folder in it"),
+    ],
+)
+def test_the_remedy_fits_what_hinders(tmp_path, name, says):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match=says):
+        write_file(tmp_path / name, "text")

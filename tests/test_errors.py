@@ -21,7 +21,7 @@ def test_a_long_id_is_shortened_in_the_message_and_whole_in_the_error():
     assert caught.value.series == LONG
     assert len(str(caught.value)) < 400
     assert str(caught.value).startswith("series 'xxx")
-    assert "at 2024-01-01: 2 rows; aggregate" in str(caught.value)
+    assert "at 2024-01-01: 2 rows (rows 0 and 1 of the frame); aggregate" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [LONG, "\u202e" * 10_000, "'" * 10_000, "\n" * 10_000, "🛒" * 10_000])

@@ -16,7 +16,7 @@ from mqcast.cli import app
 from mqcast.data.excel_files import excel_of
 from mqcast.data.joined import id_columns, with_joined_id
 from mqcast.data.source import open_source
-from mqcast.errors import SeriesLeftOutWarning
+from mqcast.errors import ColumnTypeError, MissingColumnError, SeriesLeftOutWarning
 from mqcast.first_forecast import FirstForecast
 
 WEEKS, HORIZON = 40, 4
@@ -272,9 +272,89 @@ def test_a_planned_column_with_gaps_is_told_as_such(tmp_path):
     assert f"fill its gaps, also in rows for the coming {HORIZON} weeks." in told
 
 
+def test_weeks_by_their_number_are_dates_or_told(tmp_path):
+    sales().with_columns(pl.col("week").dt.strftime("%G-W%V")).write_csv(tmp_path / "weeks.csv")
+    found = made(tmp_path / "weeks.csv", tmp_path)
+    assert found.forecast["week"].dt.weekday().unique().to_list() == [7]
+    sales().with_columns(pl.col("week").dt.strftime("%G%V")).write_csv(tmp_path / "numbers.csv")
+    with pytest.raises(MissingColumnError, match=r"'week' holds numbers such as 202405; write months as 2024-05 and"):
+        made(tmp_path / "numbers.csv", tmp_path / "numbers")
+
+
+@pytest.mark.parametrize("unit", ["{} pcs", "€ {},50", "{}kg"])
+def test_a_target_with_units_is_told_and_no_other_taken(tmp_path, unit):
+    rows = sales().with_columns(units=pl.format(unit, pl.col("units").cast(pl.Int64)))
+    first = unit.format(int(sales()["units"][0]))
+    with pytest.raises(MissingColumnError, match=rf"'units' holds text such as '{first}'; write the numbers alone"):
+        made(rows.drop("promo", "shop"), tmp_path)
+    assert roles(made(sales().with_columns(sales_channel=pl.lit("A1")), tmp_path))["units"] == "target"
+
+
+def test_what_hides_the_dates_or_the_target_is_told(tmp_path):
+    frame = sales().with_columns(note=pl.lit("ten pcs"))
+    hidden = frame.to_pandas().set_index(["product", "week"])
+    with pytest.raises(MissingColumnError, match=r"the index holds 'product', 'week': call reset_index\(\) first"):
+        made(hidden, tmp_path)
+    texts = frame.with_columns(pl.col("week").cast(pl.String))
+    with pytest.raises(MissingColumnError, match=r"'week' holds text such as '2024-01-07'; .* pd.to_datetime"):
+        made(texts, tmp_path)
+    with pytest.raises(
+        ColumnTypeError, match=r"the target 'note' holds text such as 'ten pcs', not numbers; write num"
+    ):
+        made(frame, tmp_path, target="note")
+
+
+def test_a_file_without_names_is_told(tmp_path):
+    rows = sales().select("product", "week", "units").filter(pl.col("product") == "tea").head(WEEKS)
+    rows.write_csv(tmp_path / "sales.csv", include_header=False)
+    with pytest.raises(MissingColumnError, match="first row holds values such as 2024-01-07, no names; add a row of"):
+        made(tmp_path / "sales.csv", tmp_path)
+
+
+def test_a_backtest_of_nothing_sold_says_so(tmp_path):
+    found = made(sales().with_columns(units=pl.lit(0)), tmp_path)
+    assert any("Nothing was sold in them" in text for text in found.decisions)
+    assert not any("nan" in text for text in found.decisions)
+
+
+def test_a_promotion_in_words_is_a_flag_and_the_table_says_so(tmp_path):
+    rows = sales(ahead=HORIZON)
+    found = made(rows.with_columns(promo=pl.col("promo").replace_strict({1: "ja", 0: "nein"})), tmp_path)
+    told = {column: (role, why) for column, role, why in found.roles.iter_rows()}
+    assert told["promo"] == ("known", "it has values after the last sale; 'ja' is 1, 'nein' is 0")
+    assert found.forecaster.panel_.schema.kinds["promo"] == "flag"
+
+
+def test_a_plan_with_some_empty_values_is_a_plan(tmp_path):
+    rows = sales(ahead=HORIZON)
+    late, last = pl.col("units").is_null(), rows["week"].max()
+    is_one = (pl.col("product") == "soap") & (pl.col("shop") == 1)
+    found = made(
+        rows.with_columns(promo=pl.when(is_one & (pl.col("week") == last)).then(None).otherwise("promo")), tmp_path
+    )
+    assert roles(found)["promo"] == "known"
+    assert "it has values after the last sale, though not in all rows" in found.roles["why"].to_list()
+    (told,) = [text for text in found.decisions if "plan lacks rows" in text]
+    assert "Note: 1 of" in told
+    few = made(rows.with_columns(promo=pl.when(late & ~is_one).then(None).otherwise("promo")), tmp_path / "few")
+    assert roles(few)["promo"] == "past"
+    price = pl.when(late & is_one).then(None).otherwise(2.5 + pl.col("week").dt.month())
+    none = rows.with_columns(price=price, promo=pl.when(late & ~is_one).then(None).otherwise("promo"))
+    told = roles(made(none, tmp_path / "none"))
+    assert (told["promo"], told["price"]) == ("past", "past")
+
+
+def test_a_name_that_some_rows_of_a_plan_lack_leaves_no_series_out(tmp_path):
+    late = pl.col("units").is_null() & (pl.col("shop") == 1)
+    found = made(sales(ahead=HORIZON).with_columns(city=pl.when(~late).then("city")), tmp_path)
+    assert roles(found)["city"] == "past"
+    assert roles(found)["promo"] == "known"
+    assert found.forecast["shop+product"].n_unique() == 4
+
+
 def test_a_few_doubled_rows_do_not_hide_the_id(tmp_path):
     frame = sales().drop("shop").filter(pl.int_range(pl.len()) % 2 == 0)
-    with pytest.raises(MqcastError, match="2 rows; aggregate them"):
+    with pytest.raises(MqcastError, match=r"2 rows \(rows 20 and 60 of the frame\); aggregate them"):
         made(pl.concat([frame, frame.head(1)]), tmp_path)
 
 

@@ -20,12 +20,14 @@ from sklearn.utils.estimator_checks import (
     check_set_params,
 )
 
-from mqcast import Forecaster, Panel, Schema, models
+from mqcast import Forecaster, Panel, Schema, models, quick
 from mqcast.errors import (
     ArtifactError,
     ColumnTypeError,
     ConfigError,
     DataError,
+    DuplicateRowsError,
+    FutureMissingWarning,
     KnownValuesError,
     MissingColumnError,
     NotFittedError,
@@ -189,6 +191,45 @@ def test_new_items_are_forecast_from_their_attributes_and_plan():
     assert not young.filter(unique_id="new")["q0.5"].equals(found.filter(unique_id="new")["q0.5"])
 
 
+def test_doubled_rows_of_a_plan_are_told_by_their_numbers_in_it(tmp_path):
+    twice = pl.concat([plan(), plan().filter(unique_id="item_000003").head(1)])
+    twice.write_csv(tmp_path / "plan.csv")
+    for given, places in (
+        (twice, f"rows 12 and {len(plan())} of the future"),
+        (tmp_path / "plan.csv", "csv, rows 14 a"),
+    ):
+        with pytest.raises(DuplicateRowsError, match=rf"series 'item_000003', .*the future has 2 rows \(.*{places}"):
+            fitted().predict(future=given)
+        with pytest.raises(DuplicateRowsError, match=rf"the future has 2 rows \(.*{places}"):
+            fitted().what_if(given)
+
+
+def test_a_plan_with_other_ids_alone_is_told(tmp_path):
+    weeks = pl.datetime_range(pl.datetime(2024, 1, 7), pl.datetime(2024, 6, 30), "1w", eager=True)
+    rows = pl.DataFrame({"unique_id": "007", "ds": weeks, "y": 1.0, "promo": False})
+    plan = pl.DataFrame({"unique_id": 7, "ds": weeks.dt.offset_by("26w"), "promo": True})
+    told = r"the future has none of the series to forecast, such as '007', but others, such as '7'; give their plan"
+    with pytest.warns(FutureMissingWarning):
+        made = Forecaster("seasonal-naive", 2, schema=Schema(known=["promo"])).fit(rows)
+    with pytest.raises(DataError, match=told):
+        made.predict(future=plan)
+    with pytest.raises(DataError, match=told):
+        quick(rows, 2, folder=tmp_path / "out", future=plan, verbose=False)
+
+
+def test_a_plan_of_all_series_serves_those_that_are_asked_for(tmp_path):
+    w = world()
+    one = w.frame.filter(unique_id="item_000003")
+    wanted = fitted().predict(ids="item_000003")
+    assert_frame_equal(fitted().predict(one, future=plan()), wanted)
+    bare = Forecaster.load(new(folder=tmp_path / "run").fit(w.frame, static=w.static, events=w.events).run_.folder)
+    with pytest.warns(SeriesLeftOutWarning, match=r"11 series of the future have neither .* \('item_000000' …\); to"):
+        found = bare.predict(one, plan(), static=w.static.filter(unique_id="item_000003"), events=w.events)
+    assert_frame_equal(found, wanted)
+    with pytest.raises(DataError, match="the future has none of the series to forecast, such as 'item_000003', but ot"):
+        fitted().predict(one, future=plan().filter(unique_id="item_000004"))
+
+
 def test_another_plan_changes_the_forecast_and_the_difference_is_shown():
     promoted = plan().with_columns(promo_display=pl.lit(True))
     found = fitted().what_if(promoted)
@@ -241,7 +282,7 @@ def test_mistakes_in_changes_say_what_to_give():
             "no column 'promo_display' or 'promo_coupon'; give the known",
         ),
         (pl.concat([one, one]), DataError, "series 'item_000003', .*the future has 2 rows"),
-        (one.with_columns(promo_display=pl.lit("yes")), ColumnTypeError, "'promo_display' holds text, not numbers"),
+        (one.with_columns(promo_display=pl.lit("maybe")), DataError, "'promo_display': a flag holds 'maybe'"),
         ({"baseline": one}, ConfigError, "a scenario is called 'baseline'"),
         ({}, ConfigError, "there is no scenario"),
         (one.with_columns(pl.col("ds").dt.offset_by("-1y")), DataError, "no row after the last sale"),

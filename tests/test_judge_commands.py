@@ -384,7 +384,7 @@ def test_every_verb_explains_itself_with_an_example():
         ),
         (["evaluate", "none.parquet", "HOME/panel"], "no Parquet or CSV file at none.parquet"),
         (["evaluate", "HOME/mqcast.toml", "HOME/panel"], "not a readable Parquet file"),
-        (["evaluate", "HOME/rev.parquet", "HOME/panel"], "missing='drop'"),
+        (["evaluate", "HOME/rev.parquet", "HOME/panel", "--missing", "raise"], "missing='drop'"),
         (["evaluate", "HOME/rev.parquet", "HOME/actuals.parquet", "--by", "brnd"], "nothing to group by called 'brnd'"),
         (
             ["evaluate", "HOME/rev.parquet", "HOME/panel", "--by", "brnd", "--missing", "drop"],
@@ -415,7 +415,9 @@ def test_mistakes_are_one_clear_line_and_write_nothing(arguments, says, home: Pa
 
 
 def test_a_remedy_is_said_as_the_option_that_it_is(home: Path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["mqcast", "evaluate", str(home / "rev.parquet"), str(home / "panel")])
+    monkeypatch.setattr(
+        "sys.argv", ["mqcast", "evaluate", str(home / "rev.parquet"), str(home / "panel"), "--missing", "raise"]
+    )
     with pytest.raises(SystemExit, match="2"):
         main()
     told = capsys.readouterr().err

@@ -100,14 +100,14 @@ MISTAKES = {
     "evaluate": [
         *JUDGED,
         "rev.parquet other.parquet",
-        "rev.parquet panel",
+        "rev.parquet panel --missing raise",
         "rev.parquet actuals.parquet --by colour",
         "rev.parquet actuals.parquet --missing guess",
     ],
     "volatility": [
         *JUDGED,
         "rev.parquet other.parquet",
-        "rev.parquet panel",
+        "rev.parquet panel --missing raise",
         "rev.parquet actuals.parquet --level 0.3",
         "rev.parquet actuals.parquet --cdf normal",
         "rev.parquet actuals.parquet --weights price",

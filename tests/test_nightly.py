@@ -2,13 +2,16 @@
 
 import contextlib
 import datetime as dt
+import errno
 import io
 import json
 import re
 import sys
 import warnings
 
+import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from test_cli import run
 
@@ -147,8 +150,8 @@ def test_an_error_is_json_with_its_kind_and_the_exit_code_and_a_line_for_the_log
         ("check run --panel panel", {"checks", "passed"}),
         ("page run --panel panel --out p.html", {"page", "rows", "series", "cutoffs", "last_cutoff", "left_out"}),
         ("backtest panel back.parquet --horizon 3 --model seasonal-naive", {"rows", "cutoffs", "left_out"}),
-        ("evaluate back.parquet panel --missing drop", {"metrics", "rows", "series", "without_actual", "left_out"}),
-        ("volatility back.parquet panel --missing drop", {"summary", "process", "rows", "cutoffs"}),
+        ("evaluate back.parquet panel", {"metrics", "rows", "series", "without_actual", "left_out"}),
+        ("volatility back.parquet panel", {"summary", "process", "rows", "cutoffs"}),
         ("rank-revisions back.parquet panel", {"ranked", "rows", "left_out"}),
         ("report back.parquet panel --out r.html", {"report", "notes", "forecasts"}),
         ("calibrate back.parquet panel --out c.json --judge back.parquet", {"moved", "effect"}),
@@ -193,8 +196,60 @@ def test_a_bug_is_told_as_json_beside_its_traceback(place, monkeypatch):
     with contextlib.redirect_stdout(said_of_it), pytest.raises(ZeroDivisionError):
         main()
     told = json.loads(said_of_it.getvalue())
-    assert told["error"] == {"kind": "ZeroDivisionError", "message": "division by zero"}
+    assert told["error"] == {
+        "kind": "ZeroDivisionError",
+        "message": "mqcast has a mistake here; look for odd values in the data and, if there are none, please report "
+        "the traceback",
+        "detail": "ZeroDivisionError: division by zero",
+    }
     assert told["exit_code"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/srv/p"),
+            2,
+            "'/srv/p' may not be read or written; give",
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file", "/srv/p"),
+            2,
+            "there is no file or folder '/srv/p'; check",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "there is no space left for a file; free some, then run"),
+        (
+            OSError(errno.ELOOP, "Too many levels", "/srv/p"),
+            2,
+            "the system cannot use '/srv/p' (ELOOP); check",
+        ),
+        (MemoryError("Unable to allocate 9 TiB"), 2, "there is not enough memory; take fewer series at a time"),
+        (ModuleNotFoundError("No module named 'ray'", name="ray"), 2, "the package 'ray' is not installed; install it"),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "invalid"), 1, "a file has text that is not UTF-8; save it as UTF-8"),
+        (
+            pl.exceptions.ComputeError("cannot cast"),
+            1,
+            "polars cannot do what mqcast asks of it here; look",
+        ),
+        (pa.ArrowInvalid("offset overflow"), 1, "pyarrow cannot do what mqcast asks of it here; look for odd values"),
+        (duckdb.Error("Catalog Error"), 1, "duckdb cannot do what mqcast asks of it here; look for odd values"),
+    ],
+)
+def test_errors_of_others_are_told_in_words_and_their_own_words_kept(error, code, says, monkeypatch, capsys):
+    def fail():
+        raise error
+
+    monkeypatch.setattr("mqcast.doctor.report", fail)
+    monkeypatch.setattr(sys, "argv", ["mqcast", "doctor", "--json"])
+    with pytest.raises(SystemExit if code == 2 else type(error)):
+        main()
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert told["error"]["message"].startswith(says)
+    assert told["error"]["detail"] == f"{type(error).__name__}: {error}"
+    assert (told["exit_code"], told["error"]["kind"]) == (code, type(error).__name__)
+    assert said.err == (f"error: {told['error']['message']}\n" if code == 2 else "")
 
 
 def test_numbers_that_json_does_not_have_are_null(capsys):

@@ -18,6 +18,12 @@ except ImportError:  # not on Windows
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # of file systems that have none
 NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
 NO_FOLDER_SYNC = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)  # Windows; some network file systems
+REMEDIES = {
+    errno.EISDIR: "it is a folder: name a file",
+    errno.ENOENT: "name a place whose folders are there or can be made",
+    errno.ENOTDIR: "a part of the path is a file: correct it",
+    errno.ENAMETOOLONG: "shorten the name",
+}
 BUSY_SECONDS = (0.01, 0.05, 0.2, 0.5)
 MOST_TRIES = 1000
 _drafts = itertools.count()
@@ -32,6 +38,8 @@ def claimed(path: Path, doing: str = "writing", make_parents: bool = False) -> I
     are made, and those that stay empty removed again. Windows has no such locks: each writer there has a draft of its
     own, and the last one to finish wins.
     """
+    if not path.name:
+        raise ArtifactError(f"cannot write {path}: it is a folder; name a file or a folder in it")
     own = "" if fcntl else f".{os.getpid()}-{next(_drafts)}"
     draft = path.with_name(f".{path.name}{own}.part")
     new = [place for place in path.absolute().parents if not place.exists()] if make_parents else []
@@ -175,7 +183,5 @@ def make_parent(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(
-        f"cannot write {path}: {error.strerror or error}; free space or give write permission, then go on. "
-        "What was saved before is intact"
-    )
+    remedy = REMEDIES.get(error.errno or 0, "free space or give write permission, then go on")
+    return ArtifactError(f"cannot write {path}: {error.strerror or error}; {remedy}. What was saved before is intact")

@@ -31,8 +31,8 @@
 
 Warnings, all `MqcastWarning`: `UnseenCategoryWarning`, `EventReachWarning`, `SeriesLeftOutWarning`,
 `IncompletePlanWarning` (one of these: series without known columns for all coming steps),
-`TargetsLeftOutWarning` (dates without a row), `FutureMissingWarning` (what `predict` will need is not there yet),
-`LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
+`TargetsLeftOutWarning` (dates without a row or an actual), `FutureMissingWarning` (what `predict` will need is not
+there yet), `LaggingSeriesWarning` (series that end before others), `MixedColumnWarning` (a text among numbers),
 `GuessedEncodingWarning` (a CSV file that is not UTF-8),
 `ForecastLimitedWarning` (forecasts beyond what the past can justify), `MemberLeftOutWarning` (members of a blend that
 failed), `NotCalibratedWarning` (too few dates to calibrate with), and
@@ -149,7 +149,7 @@ class DataError(MqcastError, ValueError):
     ... except DataError as error:
     ...     print(error)
     ...
-    series 'soap', column 'ds', at 2024-01-07: 2 rows; aggregate them before fitting
+    series 'soap', column 'ds', at 2024-01-07: 2 rows (rows 0 and 1 of the frame); aggregate them before fitting
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class IncompletePlanWarning(SeriesLeftOutWarning):
 
 
 class TargetsLeftOutWarning(MqcastWarning):
-    """Dates of the past without a row, and so without the columns that a forecast of them needs."""
+    """Dates without a row, and so without the columns that a forecast of them needs; or without an actual."""
 
 
 class FutureMissingWarning(MqcastWarning):

@@ -1,6 +1,7 @@
 """A first forecast from an ordinary sales history in one call: roles guessed, every decision told, a folder made."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mqcast.data.panel import Panel
 from mqcast.data.source import open_source
 from mqcast.data.written import as_days, csv_of
 from mqcast.durable import write_file
-from mqcast.errors import ArtifactError, FutureMissingWarning, MqcastError, MqcastWarning, warn
+from mqcast.errors import ArtifactError, FutureMissingWarning, KnownValuesError, MqcastError, MqcastWarning, warn
 from mqcast.forecast.frames import are_planned
 from mqcast.forecaster import Forecaster
 from mqcast.models import BASELINE, DEFAULT
@@ -148,11 +149,10 @@ class _Work:
 
     def _usable(self, look: Look) -> tuple[Look, Panel]:
         """The panel; known columns that do not reach the coming steps of most series are taken as past ones."""
-        panel = Panel.from_frame(look.source, look.schema)
-        if not look.schema.known:
-            return look, panel
-        if are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
-            return look, panel
+        with suppress(KnownValuesError):  # no row of the plan is complete
+            panel = Panel.from_frame(look.source, look.schema)
+            if not look.schema.known or are_planned(panel, self.horizon).mean() >= LEAST_PLANNED:
+                return look, panel
         names = look.schema.known
         schema = look.schema.replace(known=(), past=(*look.schema.past, *names))
         look = replace(look, schema=schema, why=look.why | dict.fromkeys(names, NO_PLAN))
@@ -224,6 +224,8 @@ class _Work:
         own = scores[self.options["model"]]
         level = min(own.relative, key=lambda each: abs(each - 0.5))
         ratio = own.relative[level]
+        if own.risk[level] != own.risk[level]:
+            return "Nothing was sold in them, so there is nothing to compare its loss with."
         if self.options["model"] == BASELINE or ratio != ratio:
             return f"Its quantile risk at the median is {own.risk[level]:.3f}."
         better = "lower" if ratio < 1 else "higher"
@@ -266,7 +268,10 @@ class _Work:
 
 def roles_table(look: Look) -> pl.DataFrame:
     """column, role, why."""
-    rows = [(name, role, look.why.get(name, "")) for role, name in look.schema.roles()]
+    rows = [
+        (name, role, "; ".join(part for part in (look.why.get(name, ""), look.words_of(name)) if part))
+        for role, name in look.schema.roles()
+    ]
     rows += [(name, "left out", why) for name, why in look.left_out.items()]
     return pl.DataFrame(rows, schema=["column", "role", "why"], orient="row")
 

@@ -572,8 +572,9 @@ class Forecaster(Generic[IntoDataFrameT]):
             frame_types = FrameTypes.of(frame, layout.schema.id, layout.schema.time, source)
         frames: Frames = gathered(layout.schema, fitted, source, static, events)
         if future is not None:
-            frames = with_future(frames, future, layout.schema)
-        return Panel.from_frame(frames.rows, like=layout, static=frames.static, events=frames.events), frame_types
+            frames = with_future(frames, future, layout.schema, None if frame is None else fitted)
+        rows = open_source(frames.rows, "the frame" if future is None else "the history with its plan")
+        return Panel.from_frame(rows, like=layout, static=frames.static, events=frames.events), frame_types
 
     def _dependence(self, panel: Panel, cutoff: Date | None) -> Dependence:
         """How steps ahead go together: as the fit learnt it, or as the fitted data show it up to the cutoff."""

@@ -16,7 +16,7 @@ from mqcast.data.panel import pack
 from mqcast.data.plan import with_plan
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import AN_INDEX, Source, open_source, read_table
-from mqcast.data.values import as_codes
+from mqcast.data.values import as_codes, as_text, words_of_flag
 from mqcast.errors import ColumnTypeError, DataError, MissingColumnError, MqcastError, quoted
 from mqcast.models import DEFAULT
 from mqcast.models.recipe import settings_for
@@ -68,6 +68,8 @@ PLANNED = {  # words in the names of columns that are known ahead, if someone pl
 }
 MOST_ID_COLUMNS, MOST_CANDIDATES = 3, 8
 FEW_DOUBLED = 0.02  # rows that an id and the date name twice by mistake, as a share of all
+NUMBER_WITH_UNIT = r"^\D{0,4}\d[\d.,'’\s]*\D{0,12}$"
+A_DATE = r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}"
 HAS_GAPS = "it has missing values"
 ONE_SERIES = "series"  # the id of data without one
 SHOWN = {
@@ -80,12 +82,21 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of the data: which role each column seems to have, and why; and why some have none."""
+    """What was seen of the data: which role each column seems to have, and why; and why some have none.
+
+    flags: the words for 1 and 0 of texts that say yes and no
+    """
 
     source: Source
     schema: Schema
     left_out: dict[str, str]
     why: dict[str, str]
+    flags: dict[str, tuple[str, str]]
+
+    def words_of(self, name: str) -> str:
+        """How the words of a flag are read; empty for other columns."""
+        words = self.flags.get(name)
+        return "" if words is None else f"{quoted(words[0])} is 1, {quoted(words[1])} is 0"
 
 
 def look_at(
@@ -106,10 +117,13 @@ def look_at(
     dates = [name for name, kind in types.items() if pa.types.is_timestamp(kind) or pa.types.is_date(kind)]
     numbers = [name for name, kind in types.items() if is_numeric(kind) and not pa.types.is_boolean(kind)]
     if target is not None and target not in numbers:
-        raise ColumnTypeError(f"the target {target!r} holds {words_for(types[target])}, not numbers; name another")
+        held = words_for(types[target]) + (f" such as {_example(source, target)}" if is_text(types[target]) else "")
+        raise ColumnTypeError(f"the target {target!r} holds {held}, not numbers; write numbers alone, or name another")
     why = {role: "as you said" for role, name in {"id": id, "time": time, "target": target}.items() if name}
     taken = {name for names in (said or {}).values() for name in names}
     time = time or _found(TIMES, dates, "time", "dates", source, taken)
+    if re.fullmatch(A_DATE, time):
+        raise MissingColumnError(f"the first row holds values such as {time}, no names; add a row of names above it")
     taken |= {*(id or "").split(PLUS), *IDS}
     free = [name for name in numbers if name not in taken]
     target = target or _found(TARGETS, free, "target", "numbers", source, taken)
@@ -127,7 +141,20 @@ def look_at(
     }
     why = {name: why.get(role, guessed[role]) for role, name in {"id": id, "time": time, "target": target}.items()}
     why |= reasons | dict.fromkeys(parts, "part of the id")
-    return Look(source, Schema(id=id, time=time, target=target, **roles), left_out, why)
+    schema = Schema(id=id, time=time, target=target, **roles)
+    return Look(source, schema, left_out, why, _flags(source, (*schema.past, *schema.known)))
+
+
+def _flags(source: Source, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The words of those texts that say yes and no."""
+    found = {name: _words_of_flag(source, name) for name in names}
+    return {name: words for name, words in found.items() if words}
+
+
+def _words_of_flag(source: Source, name: str) -> tuple[str, str] | None:
+    if not is_text(plain_type(source.type_of(name))):
+        return None
+    return words_of_flag(text for text in as_text(as_codes(source.column(name))[1]) if text is not None)
 
 
 def with_plan_looked_at(look: Look, future: Any, said: Mapping[str, Sequence[str]] | None = None) -> Look:
@@ -179,7 +206,7 @@ def _id(source: Source, time: str, candidates: list[str]) -> str:
 
 def _as_one_series(source: Source, id: str) -> Source:
     """The same rows with a column that has one name for all of them."""
-    return open_source(read_table(source).with_columns(pl.lit("all").alias(id)))
+    return open_source(read_table(source).with_columns(pl.lit("all").alias(id)), source.what, made_from=source)
 
 
 def _rank_of_id(name: str) -> int:
@@ -196,7 +223,7 @@ def _roles(
     rows = pl.DataFrame({"id": as_codes(source.column(id))[0], "time": pl.Series(source.column(time))})
     rows = rows.with_columns(pl.Series(source.column(target)).cast(pl.Float64).fill_nan(None).alias("y"))
     last = rows.filter(pl.col("y").is_not_null())["time"].max()
-    reaches_ahead = last is not None and bool((rows["time"] > last).any())
+    is_late = (rows["time"] > last).fill_null(False) if last is not None else rows["y"].is_null() & False
     roles: dict[str, list[str]] = {"static": [], "past": [], "known": []}
     left_out: dict[str, str] = {}
     why: dict[str, str] = {}
@@ -212,23 +239,26 @@ def _roles(
             left_out[name] = "one value everywhere"
             continue
         else:
-            role, reason = _role(pl.Series(source.column(name)), rows["id"], reaches_ahead)
+            says_yes = pa.types.is_boolean(kind) or _words_of_flag(source, name) is not None
+            role, reason = _role(pl.Series(source.column(name)), rows["id"], is_late, says_yes)
         roles[role].append(name)
         why[name] = reason
     return {role: tuple(names) for role, names in roles.items()}, left_out, why
 
 
-def _role(column: pl.Series, ids: pl.Series, reaches_ahead: bool) -> tuple[str, str]:
-    """The role of one column by its values, and why."""
+def _role(column: pl.Series, ids: pl.Series, is_late: pl.Series, says_yes: bool) -> tuple[str, str]:
+    """The role of one column by its values, those after the last sale among them, and why."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     varied = pl.DataFrame({"id": ids, "x": column}).drop_nulls().group_by("id").agg(pl.col("x").n_unique())
-    if column.null_count():
+    planned, is_static = column.filter(is_late), varied["x"].max() == 1 and column.drop_nulls().n_unique() > 1
+    has_gaps = planned.null_count() > 0
+    if column.null_count() > planned.null_count() or (has_gaps and (is_static or not planned.count())):
         return "past", HAS_GAPS
-    if varied["x"].max() == 1 and column.n_unique() > 1:
+    if is_static:
         return "static", "one value a series"
-    if reaches_ahead:
-        return "known", "it has values after the last sale"
-    return ("known", "true or false") if column.dtype == pl.Boolean else ("past", "it ends with the sales")
+    if planned.count():
+        return "known", "it has values after the last sale" + (", though not in all rows" if has_gaps else "")
+    return ("known", "true or false") if says_yes else ("past", "it ends with the sales")
 
 
 def starter_toml(
@@ -257,6 +287,7 @@ def starter_toml(
         '# Countries or regions, such as "US" or "DE-BY".',
         _line(schema, "holidays"),
     ]
+    lines += [f"# Flags: {'; '.join(f'{name}: {look.words_of(name)}' for name in look.flags)}."] * bool(look.flags)
     lines += [f"# Left out: {', '.join(f'{name} ({why})' for name, why in look.left_out.items())}."] * bool(
         look.left_out
     )
@@ -282,13 +313,17 @@ def _found(
     A column that would have been chosen, had not a value made it text, is told in place of choosing another.
     """
     mixed = [name for name in source.names if source.is_mixed(name) and name not in taken]
-    named = _named(wanted, [*candidates, *mixed]) or (candidates[0] if len(candidates) == 1 else None)
+    others = [name for name in source.names if name not in (*mixed, *taken)]
+    with_units = [name for name in others if role == "target" and _has_units(source, name)]
+    named = _named(wanted, [*candidates, *mixed, *with_units]) or (candidates[0] if len(candidates) == 1 else None)
     if named in candidates:
         return named
     seen = f"among {', '.join(candidates)}" if candidates else f"since no column holds {kind}"
-    raise MissingColumnError(
-        f"the {role} column cannot be guessed {seen}; {_remedy(role, source, [named] if named else mixed)}"
-    )
+    remedy = _remedy(role, source, [named] if named and named not in with_units else mixed)
+    if named in with_units:
+        held = f"{quoted(named)} holds text such as {_example(source, named)}"
+        remedy = f"{held}; write the numbers alone, or name another: --{role}"
+    raise MissingColumnError(f"the {role} column cannot be guessed {seen}; {remedy}")
 
 
 def _named(wanted: tuple[str, ...], names: list[str]) -> str | None:
@@ -306,13 +341,42 @@ def _remedy(role: str, source: Source, mixed: list[str]) -> str:
     if mixed:
         why = f"{quoted(mixed[0])} is text because of {source.oddity(mixed[0])}"
         return f"{why}; correct it, or name another: --{role}"
-    of_dates = [name for name in source.names if re.fullmatch(r"\d{4}-\d\d(-\d\d)?|\d\d?[./]\d\d?[./]\d{4}", name)]
+    if role == "time" and (numbers := next((name for name in source.names if _are_periods(source, name)), None)):
+        return f"{quoted(numbers)} holds numbers such as 202405; write months as 2024-05 and weeks as 2024-W05"
+    if role == "time" and (hidden := [name for name in source.index_names if name != "None"]):
+        return f"the index holds {', '.join(map(quoted, hidden))}: call reset_index() first"
+    texts = [name for name in source.names if is_text(plain_type(source.type_of(name)))]
+    if role == "time" and (text := _named(TIMES, texts)):
+        held = f"{quoted(text)} holds text such as {_example(source, text)}"
+        return f"{held}; write dates as 2024-01-31, or parse them, for example with pd.to_datetime"
+    of_dates = [name for name in source.names if re.fullmatch(A_DATE, name)]
     if len(of_dates) > 1:
         return (
             f"the columns {of_dates[0]}, {of_dates[1]} … are dates: give one row a series and date instead, for "
             "example by unpivot of polars, melt of pandas, or Power Query's unpivot in Excel"
         )
     return f"name it: --{role}"
+
+
+def _example(source: Source, name: str) -> str:
+    """The first value of a column, quoted."""
+    return next((quoted(text) for text in as_text(as_codes(source.column(name))[1]) if text is not None), "nothing")
+
+
+def _has_units(source: Source, name: str) -> bool:
+    """Whether all values are texts of a number with something beside it: 12 pcs, € 3.50."""
+    if not is_text(plain_type(source.type_of(name))):
+        return False
+    values = pl.Series(as_text(as_codes(source.column(name))[1]), dtype=pl.String).drop_nulls()
+    return len(values) > 0 and bool(values.str.contains(NUMBER_WITH_UNIT).all())
+
+
+def _are_periods(source: Source, name: str) -> bool:
+    """Whether all values are numbers of a year and a month or week: 202405."""
+    if not pa.types.is_integer(source.type_of(name)):
+        return False
+    values = pl.Series(source.column(name)).drop_nulls()
+    return bool(((values // 100).is_between(1950, 2100) & (values % 100).is_between(1, 53)).all()) and len(values) > 0
 
 
 def words_in(name: str) -> Iterable[str]:

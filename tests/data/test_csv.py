@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+import re
 from pathlib import Path
 
 import polars as pl
@@ -9,8 +10,10 @@ import pytest
 
 from mqcast import Panel, Schema, errors
 from mqcast.data.excel_files import excel_of
+from mqcast.data.joined import with_joined_id
 from mqcast.data.source import open_source, read_table
 from mqcast.evaluation import evaluate
+from mqcast.evaluation.reading import read_actuals
 
 SCHEMA = Schema(known=("promo", "price"))
 
@@ -97,6 +100,17 @@ def test_a_column_has_the_one_type_that_all_its_values_have(tmp_path, texts, val
     assert column(tmp_path, *texts) == values
 
 
+@pytest.mark.parametrize("texts", [("2024-05", "2024-06"), ("2024/05", "2024/06"), ("05/2024", "06/2024")])
+def test_months_are_their_first_days(tmp_path, texts):
+    assert column(tmp_path, *texts) == [dt.date(2024, 5, 1), dt.date(2024, 6, 1)]
+
+
+@pytest.mark.parametrize("texts", [("2024-W05", "2020-W53"), ("2024W05", "2020W53"), ("2024 KW 05", "2020 KW 53")])
+def test_weeks_are_their_sundays(tmp_path, texts):
+    assert column(tmp_path, *texts) == [dt.date(2024, 2, 4), dt.date(2021, 1, 3)]
+    assert column(tmp_path, *texts, "2021-W53") == [*texts, "2021-W53"]  # a year without such a week
+
+
 def test_offsets_become_one_zone(tmp_path):
     found = column(tmp_path, "2024-01-07T01:00:00+01:00", "2024-07-07T01:00:00+02:00")
     assert [value.isoformat() for value in found] == ["2024-01-07T00:00:00+00:00", "2024-07-06T23:00:00+00:00"]
@@ -152,6 +166,39 @@ def test_dots_between_thousands_are_no_decimals(tmp_path):
         read("900;1,5", "14.000;1,7")
     assert read("900;1.5", "14.125;1.7") == [900.0, 14.125]
     assert read("900.5;1,5", "14.125;1,7") == [900.5, 14.125]
+
+
+def test_two_rows_of_one_date_are_told_by_their_numbers(tmp_path):
+    text = HEAD + "A,2024-01-14,2\nB,2024-01-07,1\nB,2024-01-14,1\nA,2024-01-14,3\n"
+    with pytest.raises(errors.DuplicateRowsError, match=r"at 2024-01-14: 2 rows \(\S*sales.csv, rows 3 and 6\); aggr"):
+        Panel.from_frame(written(tmp_path, text))
+    shops = written(tmp_path, re.sub("^(A|B)", r"1,\1", text, flags=re.MULTILINE).replace("unique_id", "shop,item"))
+    with pytest.raises(errors.DuplicateRowsError, match=r"series '1/A', .*2 rows \(\S*sales.csv, rows 3 and 6\)"):
+        Panel.from_frame(with_joined_id(open_source(shops), "shop+item"), Schema(id="shop+item"))
+    with pytest.raises(errors.DuplicateRowsError, match=r"series 'A', .*two rows for one date, .*csv, rows 3 and 6 "):
+        read_actuals(written(tmp_path, text))
+    written(tmp_path, HEAD + "A,2024-01-14,2\n", "parts/one.csv")
+    written(tmp_path, HEAD.replace("A,2024-01-07", "A,2024-01-14"), "parts/two.csv")
+    with pytest.raises(errors.DuplicateRowsError, match=r"2 rows \(\S*one.csv, row 3 and \S*two.csv, row 2\)"):
+        Panel.from_frame(tmp_path / "parts")
+
+
+def test_empty_rows_of_a_sheet_are_counted(tmp_path):
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in (
+        ["Sales of 2024"],
+        ["unique_id", "ds", "y"],
+        ["A", "2024-01-07", 1],
+        [],
+        ["A", "2024-01-07", 2],
+        ["A", "2024-01-14", 2],
+    ):
+        book.active.append(row)
+    book.save(tmp_path / "sales.xlsx")
+    with pytest.raises(errors.DuplicateRowsError, match=r"sales.xlsx, rows 3 and 5\)"):
+        Panel.from_frame(tmp_path / "sales.xlsx")
 
 
 def test_a_row_is_counted_in_its_own_file(tmp_path):

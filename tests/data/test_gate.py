@@ -106,7 +106,7 @@ def test_a_fixed_offset_is_a_time_zone(sales, offset):
 
 @pytest.mark.parametrize("column", ["unique_id", "ds"])
 def test_a_missing_key_is_named_by_its_row(sales, column):
-    with pytest.raises(errors.MissingKeyError, match=rf"column '{column}'.*: row 5 has no value; fill it"):
+    with pytest.raises(errors.MissingKeyError, match=rf"column '{column}'.*: row 5 of the frame has no value; fill it"):
         Panel.from_frame(change(sales, 5, column, None), WEEKLY)
 
 
@@ -114,7 +114,10 @@ def test_a_missing_key_is_named_by_its_row(sales, column):
 
 
 def test_two_rows_of_one_date_are_refused(sales):
-    with pytest.raises(errors.DuplicateRowsError, match=r"series 'a', .*at 2024-01-07: 2 rows; aggregate") as caught:
+    with pytest.raises(
+        errors.DuplicateRowsError,
+        match=r"series 'a', .*at 2024-01-07: 2 rows \(rows 0 and 16 of the frame\); aggregate",
+    ) as caught:
         Panel.from_frame(with_row(sales, y=3.0), WEEKLY)
     assert (caught.value.series, caught.value.column, caught.value.time) == ("a", "ds", "2024-01-07")
 
@@ -503,7 +506,9 @@ def test_columns_that_differ_in_case_are_different(sales, tmp_path, same_arrays)
 def test_an_empty_id_in_a_dictionary_is_missing():
     ids = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
     table = pa.table({"unique_id": ids, "ds": [dt.datetime(2024, 1, 1)] * 2, "y": [1.0, 2.0]})
-    with pytest.raises(errors.MissingKeyError, match=r"column 'unique_id', at 2024-01-01: row 1 has no value"):
+    with pytest.raises(
+        errors.MissingKeyError, match=r"column 'unique_id', at 2024-01-01: row 1 of the frame has no value"
+    ):
         Panel.from_frame(table, Schema(freq="D"))
 
 

@@ -142,12 +142,19 @@ def infinite(found, i):
     return [*found[:i], found[i] | {"y": math.inf}, *found[i + 1 :]], errors.NonFiniteError
 
 
+def unless_of_a_plan(found, i):
+    """An empty value after the last sale of all is no error, if another row is left there."""
+    last = max((row["ds"] for row in found if row["y"] is not None and row["y"] == row["y"]), default=found[i]["ds"])
+    late = [row for row in found if row["ds"] > last]
+    return None if found[i] in late and len(late) > 1 else errors.KnownValuesError
+
+
 def unknown_promotion(found, i):
-    return [*found[:i], found[i] | {"promo": None}, *found[i + 1 :]], errors.KnownValuesError
+    return [*found[:i], found[i] | {"promo": None}, *found[i + 1 :]], unless_of_a_plan(found, i)
 
 
 def no_kind(found, i):
-    return [*found[:i], found[i] | {"kind": None}, *found[i + 1 :]], errors.KnownValuesError
+    return [*found[:i], found[i] | {"kind": None}, *found[i + 1 :]], unless_of_a_plan(found, i)
 
 
 def no_id(found, i):

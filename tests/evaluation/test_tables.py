@@ -1,5 +1,7 @@
 """Forecast frames and actuals: what is accepted, and what bad ones are told."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -17,6 +19,7 @@ from mqcast.errors import (
     MissingKeyError,
     NonFiniteError,
     SchemaError,
+    TargetsLeftOutWarning,
     TimeZoneError,
 )
 from mqcast.evaluation import (
@@ -270,13 +273,41 @@ def test_bad_actuals_are_told_where_and_what_to_do():
     last = actuals["ds"].max()
     for short in (actuals.filter(pl.col("ds") < last), changed(actuals, "y", None, where=len(actuals) - 1)):
         with pytest.raises(DataError, match=r"series 'item \d', column 'y', at 2024.* has no actual .*missing='drop'"):
-            evaluate(frame, short)
+            evaluate(frame, short, missing="raise")
         with pytest.raises(DataError, match="has no actual"):
-            volatility(frame, short)
-    kept = evaluate(frame, actuals.filter(pl.col("ds") < last), missing="drop")
-    assert kept["rows"][0] == len(frame.filter(pl.col("ds") < last))
+            volatility(frame, short, missing="raise")
     with pytest.raises(DataError, match=r"no id of the forecasts, such as 'item 0', .* such as 'xitem 0'"):
         evaluate(frame, actuals.with_columns(unique_id=pl.lit("x") + pl.col("unique_id")), missing="drop")
+
+
+def test_targets_without_an_actual_are_left_out_and_counted():
+    frame, actuals = random_frames()
+    last, num_ids = actuals["ds"].max(), frame["unique_id"].n_unique()
+    short = actuals.filter(pl.col("ds") < last)
+    kept = evaluate(frame, short, missing="drop")
+    assert kept["rows"][0] == len(frame.filter(pl.col("ds") < last))
+    told = rf"{num_ids} of \d+ pairs .* have no actual .*\({num_ids} of them after 2024.*; series 'item 0'"
+    for judge in (evaluate, partial(volatility, resamples=2)):
+        with pytest.warns(TargetsLeftOutWarning, match=told) as caught:
+            found = judge(frame, short)
+        assert len(caught) == 1
+        assert judge is not evaluate or found.equals(kept)
+    models, options = {"a": frame, "b": frame}, {"baseline": "a"}
+    with pytest.warns(TargetsLeftOutWarning, match=told):
+        compare(models, short, **options)
+    with pytest.raises(DataError, match="no forecast has an actual: the targets go from"):
+        evaluate(frame, actuals.filter(pl.col("ds") < frame["ds"].min()))
+
+
+def test_ids_that_are_mostly_others_are_an_error():
+    frame, actuals = random_frames()
+    first, most = actuals.filter(unique_id="item 0"), actuals.filter(pl.col("unique_id") != "item 0")
+    others = frame["unique_id"].n_unique() - 1
+    with pytest.raises(DataError, match=rf"{others} of {others + 1} ids of the forecasts, such as 'item 1', are not "):
+        evaluate(frame, first)
+    assert evaluate(frame, first, missing="drop")["rows"][0] == len(frame.filter(unique_id="item 0"))
+    with pytest.warns(TargetsLeftOutWarning, match="series 'item 0'"):
+        evaluate(frame, most)
 
 
 def test_levels_that_are_not_there_are_told():

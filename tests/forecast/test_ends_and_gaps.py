@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mqcast import Forecaster, Schema, errors, models
+from mqcast import Forecaster, Schema, errors, models, pack
 
 HORIZON, NUM_WEEKS = 4, 60
 WEEKS = pl.datetime_range(pl.datetime(2022, 1, 2), pl.datetime(2022, 1, 2) + pl.duration(weeks=67), "1w", eager=True)
@@ -175,6 +175,59 @@ def test_an_empty_value_of_a_plan_is_a_row_that_is_missing(kind):
     assert filled.predict(future=empty)["unique_id"].n_unique() == 3
     with pytest.raises(errors.KnownValuesError, match="has to be known ahead but is missing"):
         new().fit(whole).predict(future=plan.with_columns(promo=pl.lit(kind, pl.Float64)))
+
+
+@pytest.mark.parametrize("kind", [None, float("nan")])
+@pytest.mark.parametrize("form", ["frame", "unsorted frame", "file", "unsorted file"])
+def test_an_empty_planned_value_in_the_history_is_a_row_that_is_missing(kind, form, tmp_path):
+    whole = PLAN.with_columns(promo=pl.col("promo").cast(pl.Float64))
+    at = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS + 1])
+    given = rows = whole.with_columns(promo=pl.when(at).then(kind).otherwise("promo"))
+    if "unsorted" in form:
+        given = rows = rows.sort("ds", "unique_id", descending=True)
+    if "file" in form:
+        given = tmp_path / "sales.parquet"
+        rows.write_parquet(given)
+    with pytest.warns(errors.FutureMissingWarning, match=r"promo of the coming .* not in the data for 1 series"):
+        made = new().fit(given)
+    with pytest.warns(errors.IncompletePlanWarning, match=r"1 of 3 .* at 2023-03-05 …\); .*fill=.* empty values mean"):
+        found = made.predict()
+    apart = new().fit(whole).predict()
+    assert found.equals(apart.filter(pl.col("unique_id") != "b"))
+    with pytest.warns(errors.IncompletePlanWarning):
+        assert new().fit(whole).predict(given).equals(found)
+    packed = pack(given, tmp_path / "panel", KNOWN)
+    assert (packed.num_rows, packed.fingerprint) == (len(whole) - 1, made.panel_.fingerprint)
+
+
+def test_a_plan_without_a_value_names_all_columns_that_may_lack_it():
+    two = PLAN.with_columns(price=pl.lit(2.0))
+    at = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS + 1])
+    with pytest.warns(errors.FutureMissingWarning):
+        made = new(Schema(known=["promo", "price"])).fit(two.with_columns(price=pl.when(~at).then("price")))
+    with pytest.warns(
+        errors.IncompletePlanWarning, match=r"or has empty values \(series 'b', column 'promo' or 'price', "
+    ):
+        made.predict()
+
+
+def test_empty_known_values_that_are_no_part_of_a_plan_are_told_with_their_row(tmp_path):
+    past = (pl.col("unique_id") == "b") & (pl.col("ds") == WEEKS[NUM_WEEKS - 2])
+    sold = pl.col("y").is_not_null()
+    for lacks in (past, past | (~sold & (pl.col("unique_id") == "c")), ~sold):
+        rows = PLAN.with_columns(promo=pl.when(lacks).then(None).otherwise("promo"))
+        with pytest.raises(
+            errors.KnownValuesError, match=r"column 'promo', at .* has to be known ahead but is missing"
+        ):
+            new().fit(rows)
+    twice = pl.concat(
+        [
+            PLAN.with_columns(promo=pl.when(~sold & (pl.col("unique_id") == "b")).then(None).otherwise("promo")),
+            PLAN.tail(1),
+        ]
+    )
+    with pytest.raises(errors.DuplicateRowsError, match=rf"rows {len(PLAN) - 1} and {len(PLAN)} of the frame"):
+        new().fit(twice)
 
 
 def test_a_page_tells_of_plans_that_lack_rows_once(tmp_path):

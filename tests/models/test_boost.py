@@ -15,10 +15,10 @@ from mqcast import Forecaster, Panel, models
 from mqcast.errors import ArtifactError, ConfigError, DataError
 from mqcast.models import boost_training
 from mqcast.models.boost_features import matrix
-from mqcast.models.boost_history import Histories
-from mqcast.models.boost_scale import Facts, Origins, Scale
 from mqcast.models.boost_training import horizon_groups
+from mqcast.models.histories import Histories
 from mqcast.models.protocol import TrainOptions
+from mqcast.models.target_scale import Facts, Origins, Scale
 from mqcast.simulate import lognormal_world
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.MqcastWarning")

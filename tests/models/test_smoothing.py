@@ -11,11 +11,11 @@ from look_ahead_samples import CHANGES, CUTOFF, HORIZON, sales
 
 from mqcast import Forecaster, Panel, models
 from mqcast.checks import check_forecaster, sample_frame
-from mqcast.errors import ArtifactError, ConfigError
-from mqcast.models.boost_history import Histories
-from mqcast.models.boost_scale import Facts, Origins
+from mqcast.errors import ArtifactError, ConfigError, DataError
+from mqcast.models.histories import Histories
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.smoothing_states import CLOSED, CYCLE_PACE, MISS_PACE, PACES, SLOWEST, YEARLY, States
+from mqcast.models.target_scale import Facts, Origins
 
 pytestmark = pytest.mark.filterwarnings("ignore::mqcast.errors.MqcastWarning")
 LEVELS = (0.1, 0.5, 0.9)
@@ -214,3 +214,8 @@ def test_it_cannot_start_from_another_forecaster():
     options = TrainOptions(horizon=7, quantiles=LEVELS, start_from=smoothing(panel, 7))
     with pytest.raises(ConfigError, match="cannot start from another"):
         models.get("smoothing").fit(panel, replace(options, seed=1))
+
+
+def test_too_little_history_is_told():
+    with pytest.raises(DataError, match="no series has more than 3 steps to learn from; give more history"):
+        Forecaster("smoothing", 2).fit(frame(np.array([[1.0, 2.0, 3.0]])))

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from mqcast.arguments import levels_of, whole_number
 from mqcast.cli.output import console, logging_lines, print_error, tell_error, wants_json
+from mqcast.cli.unforeseen import in_words, is_of_the_user
 from mqcast.errors import ConfigError, Interrupted, MqcastError, PeerLostError
 from mqcast.launch import is_first, is_worker, keep_pages, leave, leave_with_parent, num_cores, run_processes, say_why
 from mqcast.models import DEFAULT, names
@@ -232,12 +233,22 @@ def _main() -> None:
             sys.exit(code)
         except KeyboardInterrupt:
             if wants_json() and is_first():
-                print_error("interrupted", "Interrupted", 130)
+                print_error("stopped by Ctrl-C; run the command again to go on", "Interrupted", 130)
             sys.exit(130)
         except Exception as error:
-            if wants_json() and is_first():
-                print_error(str(error), type(error).__name__, 1)
+            _tell_unforeseen(error)
             raise
+
+
+def _tell_unforeseen(error: Exception) -> None:
+    """Say what the user can help in one line, and end; with --json, all in words, beside a bug's traceback."""
+    text, kind, detail = in_words(error), type(error).__name__, f"{type(error).__name__}: {error}"
+    if is_of_the_user(error) and "--debug" not in sys.argv:
+        if not (is_worker() and say_why(text, kind, False)):
+            tell_error(text, kind, 2, detail)
+        sys.exit(2)
+    if wants_json() and is_first():
+        print_error(text, kind, 1, detail)
 
 
 def _with_options(text: str) -> str:

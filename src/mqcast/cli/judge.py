@@ -30,7 +30,13 @@ Id = Annotated[
 Time = Annotated[str | None, typer.Option("--time", help="The column of target dates; default: ds.")]
 Target = Annotated[str | None, typer.Option("--target", help="The column of demand; default: y.")]
 ANY_WIDTH = 10_000  # characters
-Missing = Annotated[str, typer.Option(help="What to do with forecasts of dates without an actual: 'raise' or 'drop'.")]
+Missing = Annotated[
+    str,
+    typer.Option(
+        help="Forecasts of dates without an actual: 'warn' leaves them out and counts them, 'drop' says nothing, "
+        "'raise' is an error."
+    ),
+]
 
 
 @app.command("evaluate")
@@ -44,7 +50,7 @@ def evaluate_command(
         ),
     ] = None,
     season: Annotated[int | None, typer.Option(min=1, help="Steps per season, for MASE.")] = None,
-    missing: Missing = "raise",
+    missing: Missing = "warn",
     id: Id = None,
     time: Time = None,
     target: Target = None,
@@ -52,7 +58,7 @@ def evaluate_command(
 ) -> None:
     """Measure the accuracy of any forecasts: quantile losses, coverage, width, WAPE, bias, MASE; of totals by span.
 
-    Example: [bold]mqcast evaluate forecasts.parquet panel --by horizon --missing drop[/bold]
+    Example: [bold]mqcast evaluate forecasts.parquet panel --by horizon[/bold]
     """
     from mqcast.evaluation import evaluate
 
@@ -92,7 +98,7 @@ def volatility_command(
     ] = None,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples for the 95 % intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
-    missing: Missing = "raise",
+    missing: Missing = "warn",
     id: Id = None,
     time: Time = None,
     target: Target = None,
@@ -100,7 +106,7 @@ def volatility_command(
 ) -> None:
     """Measure whether revisions of forecasts are justified: martingale volatility, with intervals.
 
-    Example: [bold]mqcast volatility revisions.parquet panel --compare other.parquet --missing drop[/bold]
+    Example: [bold]mqcast volatility revisions.parquet panel --compare other.parquet[/bold]
     """
     from mqcast.evaluation import volatility
 

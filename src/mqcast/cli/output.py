@@ -1,7 +1,7 @@
 """What the command line says: logs and warnings as single lines on stderr; with --json, all of it as one JSON object.
 
-Exit codes: 0 done, 1 a check failed or a bug, 2 a mistake in the data, the settings or the command, 128 + n stopped by
-signal n (130: Ctrl-C, 143: SIGTERM). See docs/operations.md.
+Exit codes: 0 done, 1 a check failed or a bug, 2 a mistake in the data, the settings or the command, or a lack of files,
+rights, memory or packages, 128 + n stopped by signal n (130: Ctrl-C, 143: SIGTERM). See docs/operations.md.
 """
 
 import json
@@ -99,15 +99,17 @@ def tell(as_json: bool, facts: dict[str, Any], text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def tell_error(text: str, kind: str, code: int) -> None:
+def tell_error(text: str, kind: str, code: int, detail: str = "") -> None:
     """An error as a line, and with --json as JSON with its kind and the exit code, too."""
     logger.error("%s", text)
     if wants_json():
-        print_error(text, kind, code)
+        print_error(text, kind, code, detail)
 
 
-def print_error(text: str, kind: str, code: int) -> None:
-    print_json({"error": {"kind": kind, "message": readable(text)}, "exit_code": code})
+def print_error(text: str, kind: str, code: int, detail: str = "") -> None:
+    """An error as JSON; `detail`: a library's own words, for whoever looks for the cause."""
+    error = {"kind": kind, "message": readable(text)} | ({"detail": readable(detail)} if detail else {})
+    print_json({"error": error, "exit_code": code})
 
 
 def facts_of_panel(panel: Panel) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _holidays(region: str, first_year: int, end_year: int) -> dict[str, tuple[in
         english = "en_US" if "en_US" in spoken else None  # otherwise names would depend on the locale of the machine
         years = range(first_year, end_year)
         dates = holiday_lists.country_holidays(country, subdiv=part or None, years=years, language=english)
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError):  # no such country; the library's error for no such part of it
         raise ConfigError(f"there are no holidays for {region!r}; use a code such as 'US', 'DE' or 'DE-BY'") from None
     days: dict[str, list[int]] = {}
     for date in sorted(dates):

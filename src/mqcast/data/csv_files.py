@@ -23,6 +23,7 @@ TEXT_ENDINGS = (".txt", ".txt.gz")  # a table if it is named, but not in a folde
 EXCEL_ENDING = ".xlsx"  # one sheet, read as CSV is
 BLOCK_BYTES = 16 * 2**20
 DELIMITERS = ",;\t|"
+BELOW_NAMES = range(2, 2**62)  # the rows of a file without titles
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>")  # but for text: only empty
 WHOLE = r"^[+-]?(?:0|[1-9]\d{0,17})$"  # 007 is a name
@@ -36,17 +37,28 @@ DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST)
 TIMES = ("", " %H:%M", " %H:%M:%S%.f", "T%H:%M", "T%H:%M:%S%.f")
 ZONED = ("%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z")
 DATES = (*(day + time for time in TIMES for day in DAYS), *ZONED)
-TYPES = ("whole number", "number", "flag", *DATES)  # the first that fits all values; none: text
+MONTH, WEEK = "month", "ISO week"  # 2024-05, its first day, and 2024-W05, its last: dates stand for these by convention
+PERIODS = {
+    MONTH: (
+        r"^(?:(?<year>\d{4})[-/](?<part>0[1-9]|1[0-2])|(?<part2>0[1-9]|1[0-2])/(?<year2>\d{4}))$",
+        "-01",
+        "%Y-%m-%d",
+    ),
+    WEEK: (r"^(?<year>\d{4})[-/ ]?(?:W|KW) ?(?<part>0[1-9]|[1-4]\d|5[0-3])$", "-7", "%G-%V-%u"),
+}
+TYPES = ("whole number", "number", "flag", *DATES, *PERIODS)  # the first that fits all values; none: text
 
 
 class CsvSource(ParquetSource):
     """CSV files with a header, separated by commas, semicolons, tabs or bars, perhaps compressed by gzip."""
 
-    def __init__(self, files: Sequence[Path], what: str, *, shown: str | None = None, first_row: int = 2):
-        """`shown` and `first_row`: what errors call the one file, and its row below the names."""
+    def __init__(
+        self, files: Sequence[Path], what: str, *, shown: str | None = None, rows: Sequence[int] = BELOW_NAMES
+    ):
+        """`shown` and `rows`: what errors call the one file, and the numbers of its rows below the names."""
         import pyarrow.parquet as pq  # slow to import
 
-        self._csv = [_File.of(file, shown or str(file), first_row) for file in files]
+        self._csv = [_File.of(file, shown or str(file), rows) for file in files]
         _warn_of_encodings(self._csv)
         names = list(dict.fromkeys(name for file in self._csv for name in file.names))
         self._columns = {name: _Column(name) for name in names}
@@ -96,11 +108,11 @@ class _File:
     names: list[str]
     delimiter: str
     shown: str
-    first_row: int
+    rows: Sequence[int]
     encoding: str = UTF8
 
     @classmethod
-    def of(cls, path: Path, shown: str, first_row: int) -> "_File":
+    def of(cls, path: Path, shown: str, rows: Sequence[int]) -> "_File":
         try:
             with pa.input_stream(str(path)) as stream:
                 start = stream.read(2**16).decode("utf-8-sig", errors="ignore")
@@ -108,7 +120,7 @@ class _File:
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{path} cannot be read ({first_line(error)})", "write it again") from None
         unquoted = re.sub(r'"[^"]*"', "", start.partition("\n")[0])
-        file = cls(path, [], max(DELIMITERS, key=unquoted.count), shown, first_row, encoding)
+        file = cls(path, [], max(DELIMITERS, key=unquoted.count), shown, rows, encoding)
         with file._reader() as reader:
             names = reader.schema.names
         refuse_repeated(names, str(path))
@@ -119,7 +131,7 @@ class _File:
         return self.delimiter != ","
 
     def place(self, row: int) -> str:
-        return f"{self.shown}, row {row + self.first_row}"  # as in a spreadsheet
+        return f"{self.shown}, row {self.rows[row]}"  # as in a spreadsheet
 
     def _reader(self) -> Any:
         import pyarrow.csv as pacsv  # slow to import
@@ -254,6 +266,8 @@ class _Column:
             return (text.str.replace(",", ".", literal=True) if decimal_comma else text).cast(pl.Float64).to_arrow()
         if kind == "flag":
             return (text.str.to_lowercase() == "true").to_arrow()
+        if kind in PERIODS:
+            return _days_of_periods(text, kind).to_arrow()
         dates = text.str.to_datetime(kind, time_unit="us")
         return (dates.dt.date() if kind in DAYS else dates).to_arrow()
 
@@ -279,8 +293,18 @@ def _fits(values: pl.Series, kind: str, decimal_comma: bool) -> pl.Series:
         return (values.str.replace(",", ".", literal=True) if decimal_comma else values).str.contains(NUMBER)
     if kind == "flag":
         return values.str.to_lowercase().is_in(["true", "false"])
+    if kind in PERIODS:
+        return _days_of_periods(values, kind).is_not_null()
     dates = values.str.to_datetime(kind, time_unit="us", strict=False)
     return (dates.dt.year() >= 1000).fill_null(False)
+
+
+def _days_of_periods(values: pl.Series, kind: str) -> pl.Series:
+    """The day that stands for each month or week; missing where a value is none."""
+    pattern, day, written = PERIODS[kind]
+    parts = values.str.extract_groups(pattern).struct.unnest()
+    year, part = (pl.coalesce(f"^{name}2?$") for name in ("year", "part"))
+    return parts.select((year + "-" + part + day).str.to_date(written, strict=False)).to_series()
 
 
 def _nothing(height: int) -> pl.Series:

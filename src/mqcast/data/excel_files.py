@@ -39,14 +39,14 @@ def read_excel(path: Path) -> CsvSource:
     except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile, InvalidFileException) as error:
         raise SourceError(f"{path} cannot be read as Excel ({first_line(error)})", "save it again, or as CSV") from None
     used = [i for i, name in enumerate(names) if name is not None]
-    below = [row for row in rows[first + 1 :] if any(value is not None for value in row)]
-    columns = [_as_texts([row[i] for row in below]) for i in used]
+    below = {i: row for i, row in enumerate(rows[first + 1 :], first + 2) if any(value is not None for value in row)}
+    columns = [_as_texts([row[i] for row in below.values()]) for i in used]
     headings = [str(_as_texts([names[i]])[0]) for i in used]
     refuse_repeated(headings, str(path))
     folder = process.new_temporary_folder()
     table = pl.DataFrame([pl.Series(name, column, pl.String) for name, column in zip(headings, columns, strict=True)])
     table.write_csv(folder / "sheet.csv")
-    source = CsvSource([folder / "sheet.csv"], str(path), shown=str(path), first_row=first + 2)
+    source = CsvSource([folder / "sheet.csv"], str(path), shown=str(path), rows=[*below])
     process.keep_as_long_as(source, folder)
     return source
 

@@ -21,11 +21,13 @@ from mqcast.data.frequency import show_time
 from mqcast.data.parallel import ordered_map
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
 from mqcast.data.source import FrameLike, Source, open_source
-from mqcast.data.values import as_codes, as_microseconds, as_text
+from mqcast.data.unplanned import without_unplanned
+from mqcast.data.values import FLAG_OF, as_codes, as_microseconds, as_text, folded, words_of_flag
 from mqcast.data.writer import Allocate, ColumnSources, Contents, Encoding, Vocabularies, Writer
 from mqcast.errors import (
     ColumnTypeError,
     EmptyFrameError,
+    KnownValuesError,
     MissingColumnError,
     MissingKeyError,
     MixedColumnWarning,
@@ -51,13 +53,32 @@ def read_frame(
 ) -> Contents:
     """Validate, sort, convert and pack a frame; with `like`, it is read in the same way as an earlier frame.
 
-    `on_progress(rows written, total rows)` is called from time to time.
+    `on_progress(rows written, total rows)` is called from time to time. Rows after the last sale with an empty known
+    column are no part of the plan.
     """
     source = open_source(frame)
     side = {
         "static": None if static is None else open_source(static, "the static table"),
         "events": None if events is None else open_source(events, "the event table"),
     }
+    options = {"allocate": allocate, "like": like, "on_progress": on_progress}
+    try:
+        return _read(source, schema, side, **options)
+    except KnownValuesError:
+        if (planned := without_unplanned(source, schema)) is None:
+            raise
+    return _read(planned, schema, side, **options)
+
+
+def _read(
+    source: Source,
+    schema: Schema,
+    side: dict[str, Source | None],
+    *,
+    allocate: Allocate,
+    like: Encoding | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> Contents:
     if source.num_rows == 0:
         raise EmptyFrameError(f"{source.what} has no rows", "give at least one row per series")
     column_sources = _find_columns(source, schema, side)
@@ -66,9 +87,10 @@ def read_frame(
     types |= {schema.id: pa.string()}
     if like is None:
         _warn_of_mixed(schema, column_sources)
-    schema = (like.schema if like else schema).resolved(types)
+    said, schema = schema, (like.schema if like else schema).resolved(types)
     scan = _scan(source, schema, column_sources)
     if like is None:
+        schema = _with_flags(schema, said, scan.counts)
         zone = getattr(source.type_of(schema.time), "tz", None)
         axis = TimeAxis.of(schema.freq, zone, *scan.times)
         encoding = Encoding(schema.replace(freq=str(axis.frequency)), axis, scan.vocabularies())
@@ -137,10 +159,15 @@ def _check_keys(schema: Schema, source: Source, side: dict[str, Source | None]) 
             odd = f" ({where})" if (where := table.oddity(schema.time)) else ""
             hint = "parse it first, for example with pd.to_datetime" if is_text(kind) else "make it a date or timestamp"
             hint = "write dates as 2024-01-31" if odd else hint
+            hint += "; CSV files may have 2024-05 or 2024-W05" if pa.types.is_integer(kind) else ""
             hint = "convert it with .dt.to_timestamp()" if "period" in str(kind) else hint
             raise ColumnTypeError(f"{what}time column {schema.time!r} holds {words_for(kind)}{odd}, not dates; {hint}")
     for role, name, remedy in (("target", schema.target, "numbers"), ("observed", schema.observed, "True and False")):
-        if name is not None and not is_numeric(kind := source.type_of(name)):
+        if (
+            name is not None
+            and not is_numeric(kind := source.type_of(name))
+            and not (role == "observed" and is_text(kind))
+        ):
             example = _first_words(source, schema, name) if is_text(kind) else ""
             raise ColumnTypeError(f"{role} column {name!r} holds {words_for(kind)}{example}; convert it to {remedy}")
 
@@ -292,6 +319,19 @@ def _count(column: pa.Array) -> dict[str, int]:
         if text is not None and number > 0:
             counts[text] += int(number)
     return counts
+
+
+def _with_flags(schema: Schema, said: Schema, counts: dict[str, Counter[str]]) -> Schema:
+    """Texts that say yes and no become flags, unless their kind was said; static ones stay categories, for slices."""
+    flags = [
+        name
+        for name in (*schema.past, *schema.known, *schema.events)
+        if name in counts and name not in said.kinds and words_of_flag(counts[name])
+    ]
+    for name in flags:
+        del counts[name]
+    fill = {name: FLAG_OF[folded(str(value))] if name in flags else value for name, value in schema.fill.items()}
+    return schema.replace(kinds=schema.kinds | dict.fromkeys(flags, "flag"), fill=fill) if flags else schema
 
 
 def _warn_of_mixed(schema: Schema, column_sources: ColumnSources) -> None:

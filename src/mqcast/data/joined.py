@@ -32,4 +32,4 @@ def with_joined_id(source: Source, id: str) -> Source:
     if (bare := rows[id].null_count()) or rows.select(parts).n_unique() != rows[id].n_unique():
         what = f"{bare} rows lack a part of the id" if bare else f"two series have the same id, joined by {BETWEEN!r}"
         raise DataError(what, f"fill or rename values of {', '.join(parts)}, or join them yourself", column=id)
-    return open_source(rows)
+    return open_source(rows, source.what, made_from=source)

@@ -24,8 +24,10 @@ PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 class TypedRows:
     """Rows whose columns had types when they were read; those of CSV files are found."""
 
+    what: str
+
     def place(self, row: int) -> str:
-        return f"row {row}"
+        return f"row {row} of {self.what}"
 
     def oddity(self, name: str) -> str:
         return ""

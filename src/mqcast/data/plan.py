@@ -11,8 +11,8 @@ from mqcast.data.export import Frames, frames_of
 from mqcast.data.joined import with_joined_id
 from mqcast.data.panel import Panel
 from mqcast.data.schema import Schema, is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source
-from mqcast.data.values import as_codes, as_microseconds, as_text
+from mqcast.data.source import Source, open_source, places_of
+from mqcast.data.values import Where, as_codes, as_microseconds, as_text, flags
 from mqcast.errors import (
     ColumnTypeError,
     DataError,
@@ -42,11 +42,14 @@ def gathered(schema: Schema, fitted: Panel | None, frame: Any, static: Any, even
     )
 
 
-def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
-    """The rows up to the last sale of each series, and the rows of the plan after it."""
+def with_future(frames: Frames, future: Any, schema: Schema, fitted: Panel | None = None) -> Frames:
+    """The rows up to the last sale of each series, and the rows of the plan after it.
+
+    A plan may have series of the `fitted` data that are not among the rows, and so not asked for; they are passed over.
+    """
     rows = frames.rows
     zone = rows.schema[schema.time]
-    plan = _plan(future, schema).with_columns(pl.col(schema.time).cast(zone))
+    plan = _of_asked(_plan(future, schema), frames, schema, fitted).with_columns(pl.col(schema.time).cast(zone))
     ends = _free_name("last sale", rows.columns)
     last = rows.filter(pl.col(schema.target).is_not_null()).group_by(schema.id).agg(pl.max(schema.time).alias(ends))
     start = rows[schema.time].min() if last.is_empty() else last[ends].max()
@@ -60,6 +63,39 @@ def with_future(frames: Frames, future: Any, schema: Schema) -> Frames:
     kept = rows.join(planned, on=schema.id, how="semi").join(last, on=schema.id, how="left")
     kept = kept.filter(pl.col(schema.time) <= pl.col(ends)).drop(ends)
     return Frames(pl.concat([past, kept, plan.drop(ends)], how="diagonal_relaxed"), frames.static, frames.events)
+
+
+def _of_asked(plan: pl.DataFrame, frames: Frames, schema: Schema, fitted: Panel | None) -> pl.DataFrame:
+    """The plan of the series in the rows and of new ones, but not of those whose static values nobody gave."""
+    id, have = schema.id, frames.rows.select(schema.id).unique()
+    of_rows, new = (plan.join(have, on=id, how=how) for how in ("semi", "anti"))
+    if fitted is not None:
+        new = new.filter(~pl.col(id).is_in(fitted.ids.to_pylist()))
+    if frames.static is not None:
+        unknown = new.join(frames.static, on=id, how="anti")
+    else:  # nothing tells new items from ids that are written differently, unless others are the same
+        unknown = new if of_rows.is_empty() else new.clear()
+    if of_rows.height + new.height == unknown.height:
+        raise _of_strangers(plan, have, id)
+    if unknown.is_empty():
+        return pl.concat([of_rows, new])
+    names = unknown[id].unique(maintain_order=True)
+    warn(
+        f"{len(names)} series of the future have neither history nor static values and are left out "
+        f"({quoted(names[0])} …); to forecast new items, add their rows to static=",
+        SeriesLeftOutWarning,
+    )
+    return pl.concat([of_rows, new.join(unknown.select(id).unique(), on=id, how="anti")])
+
+
+def _of_strangers(plan: pl.DataFrame, rows: pl.DataFrame, id: str) -> DataError:
+    """The error of a plan of other series alone."""
+    return DataError(
+        f"the future has none of the series to forecast, such as {quoted(rows[id].min())}, but others, such as "
+        f"{quoted(plan[id].min())}",
+        "give their plan, with the ids written alike",
+        column=id,
+    )
 
 
 def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
@@ -86,6 +122,8 @@ def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
     coming, strangers = (
         coming.filter(pl.col(schema.time) > sold).join(past, on=schema.id, how=how) for how in ("semi", "anti")
     )
+    if coming.is_empty() and not strangers.is_empty():
+        raise _of_strangers(strangers, past, schema.id)
     if coming.is_empty():
         raise DataError("the future has no row after the last sale", "give later dates", column=schema.time)
     if not strangers.is_empty():
@@ -96,7 +134,7 @@ def with_plan(rows: Source, plan: Any, schema: Schema) -> Source:
         )
     if static := [name for name in schema.static if name in past.columns and name not in coming.columns]:
         coming = coming.join(past.select(schema.id, *static).unique(schema.id), on=schema.id, how="left")
-    return open_source(pl.concat([past, coming], how="diagonal_relaxed"))
+    return open_source(pl.concat([past, coming], how="diagonal_relaxed"), "the history with its plan")
 
 
 def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
@@ -106,9 +144,7 @@ def changes_of(frame: Any, schema: Schema) -> pl.DataFrame:
     if not set(schema.known) & set(changes.columns):
         names = " or ".join(map(repr, schema.known[:4])) or "that is known"
         raise MissingColumnError(f"the future has no column {names}; give the known columns that change")
-    if (again := changes.select(schema.id, schema.time).is_duplicated()).any():
-        series, time = changes.filter(again).select(schema.id, schema.time).row(0)
-        raise DuplicateRowsError("the future has 2 rows", "keep one", series=str(series), time=str(time))
+    _refuse_doubled(changes, frame, schema)
     return changes
 
 
@@ -146,7 +182,20 @@ def _plan(future: Any, schema: Schema) -> pl.DataFrame:
     wanted = [schema.id, schema.time, *schema.known]
     table = _read(future, wanted, schema, "the future")
     _refuse_text_dates(table, schema)
+    _refuse_doubled(table, future, schema)
     return _complete(table.select(wanted), schema)
+
+
+def _refuse_doubled(plan: pl.DataFrame, given: Any, schema: Schema) -> None:
+    """Raise if a series has two rows for one date, and say where they are in what was given."""
+    keys = plan.select(schema.id, schema.time)
+    if (again := keys.is_duplicated()).any():
+        series, time = keys.filter(again).row(0)
+        rows = keys.with_row_index("row").filter(pl.col(schema.id) == series, pl.col(schema.time) == time)["row"]
+        places = places_of(open_source(given, "the future"), rows.to_list())
+        raise DuplicateRowsError(
+            f"the future has {len(rows)} rows ({places})", "keep one", series=str(series), time=str(time)
+        )
 
 
 def _complete(plan: pl.DataFrame, schema: Schema) -> pl.DataFrame:
@@ -186,6 +235,9 @@ def _read(frame: Any, wanted: list[str], schema: Schema, what: str, may_be: list
             raise MissingColumnError(f"{what} has no column {name!r}; there are {', '.join(map(repr, source.names))}")
     names = [*dict.fromkeys([*wanted, *(name for name in may_be or [] if name in source.names)])]
     columns = {name: _decoded(source.column(name), name, what) for name in names}
+    for name, column in columns.items():
+        if is_text(column.type) and (schema.kinds.get(name) == "flag" or name == schema.observed):
+            columns[name] = pa.array(flags(column, name, Where([])), from_pandas=True)
     if schema.id in columns:
         if not is_text(kind := columns[schema.id].type) and not pa.types.is_integer(plain_type(kind)):
             raise ColumnTypeError(

@@ -134,12 +134,19 @@ class Schema(Settings):
     def categories(self, role: Role) -> tuple[str, ...]:
         return tuple(name for name in getattr(self, role) if self.kinds[name] == "category")
 
+    def _kind_of_fill(self, name: str, type_: pa.DataType) -> Kind | None:
+        """A text whose missing values are 0 or 1 says yes and no."""
+        fill = self.fill.get(name)
+        return "flag" if is_text(type_) and fill in (0, 1) else None
+
     def resolved(self, types: dict[str, pa.DataType]) -> "Schema":
         """The same schema with the kind of every covariate filled in from its type, and checked against it."""
         kinds = {}
         for role, name in self.roles():
             if role in ROLES:
-                kinds[name] = _kind(name, role, types[name], self.kinds.get(name))
+                kinds[name] = _kind(
+                    name, role, types[name], self.kinds.get(name) or self._kind_of_fill(name, types[name])
+                )
         for name, value in self.fill.items():
             if isinstance(value, str) != (kinds[name] == "category") or (kinds[name] == "flag" and value not in (0, 1)):
                 wanted = {"category": "text", "flag": "0 or 1", "number": "a number"}[kinds[name]]
@@ -206,7 +213,7 @@ def _kind(name: str, role: str, type_: pa.DataType, declared: Kind | None) -> Ki
         raise ColumnTypeError(
             f"{role} column {name!r} holds {words_for(type_)}, not numbers, flags or categories; convert it"
         )
-    if declared in ("number", "flag") and not is_numeric(type_):
+    if declared in ("number", "flag") and not is_numeric(type_) and not (declared == "flag" and is_text(type_)):
         raise ColumnTypeError(
             f"{role} column {name!r} is a {declared} but holds {words_for(type_)}; convert it to numbers"
         )

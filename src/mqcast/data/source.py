@@ -27,6 +27,7 @@ from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import ColumnTypeError, SchemaError, SourceError, TimeZoneError, quoted
 
 AN_INDEX = re.compile(r"__index_level_\d+__|Unnamed: \d+|level_\d+|index|")  # that pandas wrote along
+MOST_PLACES = 3  # that an error names
 FrameLike = IntoFrame | str | Path | list[str] | list[Path]  # pandas, polars or Arrow; or paths of Parquet or CSV files
 
 
@@ -65,11 +66,11 @@ class Source(Protocol):
         ...
 
 
-def open_source(frame: "FrameLike | Source", what: str = "the frame") -> Source:
+def open_source(frame: "FrameLike | Source", what: str = "the frame", *, made_from: Source | None = None) -> Source:
     """A source from a frame (pandas, polars, Arrow), Parquet or CSV files (a path, a folder, a glob or a list), or
     from one file of Excel.
 
-    A source that is open already is returned as it is.
+    A source that is open already is returned as it is. `made_from`: the source of the same rows, as the user knows it.
     """
     process.use()
     if isinstance(frame, MemorySource | ParquetSource):
@@ -83,7 +84,7 @@ def open_source(frame: "FrameLike | Source", what: str = "the frame") -> Source:
     given: Any = frame
     try:
         native: Any = nw.from_native(given)
-        return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what)
+        return MemorySource(native.collect() if isinstance(native, nw.LazyFrame) else native, what, made_from)
     except nw.exceptions.DuplicateError:
         names = list(getattr(given, "column_names", None) or given.columns)
         refuse_repeated([str(name) for name in names], what)
@@ -102,6 +103,21 @@ def open_source(frame: "FrameLike | Source", what: str = "the frame") -> Source:
         raise ColumnTypeError(
             f"{what} is a {type(frame).__name__}; give a pandas, polars or Arrow table, or a path"
         ) from None
+
+
+def places_of(source: Source, rows: Sequence[int]) -> str:
+    """The places of the first few rows: `sales.csv, rows 3 and 9`, or both places if they differ in more than a row."""
+    places = [source.place(row) for row in rows[:MOST_PLACES]]
+    parts = [re.split(r"\brow (\d+)", place) for place in places]
+    more = [f"{len(rows) - len(places)} more"] * (len(rows) > len(places))
+    if len({(part[0], part[-1]) for part in parts}) == 1:
+        before, _, after = parts[0]
+        return f"{before}rows {_listed([*(part[1] for part in parts), *more])}{after}"
+    return _listed([*places, *more])
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
 
 
 def read_table(frame: FrameLike | Source, what: str = "the table") -> pl.DataFrame:
@@ -130,8 +146,8 @@ def _open_files(paths: Sequence[str | Path], what: str) -> Source:
 class MemorySource(TypedRows):
     """A frame in memory; each column is converted to Arrow when it is first used."""
 
-    def __init__(self, frame: nw.DataFrame[Any], what: str):
-        self.what = what
+    def __init__(self, frame: nw.DataFrame[Any], what: str, made_from: Source | None = None):
+        self.what, self._made_from = what, made_from
         self._frame = frame
         self._columns: dict[str, pa.Array] = {}
         self.num_rows = len(frame)
@@ -139,6 +155,9 @@ class MemorySource(TypedRows):
         refuse_repeated(self.names, what)
         index = getattr(frame.to_native(), "index", None)
         self.index_names = [str(name) for name in getattr(index, "names", [])]
+
+    def place(self, row: int) -> str:
+        return super().place(row) if self._made_from is None else self._made_from.place(row)
 
     def type_of(self, name: str) -> pa.DataType:
         return self.column(name).type

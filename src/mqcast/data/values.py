@@ -1,15 +1,22 @@
 """Arrow columns → checked numpy values, with errors that name the series, column and date."""
 
 import decimal
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from mqcast.data.frequency import show_time
-from mqcast.errors import DataError, FlagValuesError, KnownValuesError, NonFiniteError
+from mqcast.data.schema import is_text
+from mqcast.errors import DataError, FlagValuesError, KnownValuesError, NonFiniteError, quoted
 
 LARGEST = float(np.finfo(np.float32).max)
+YES_AND_NO = (
+    *(("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("ja", "nein"), ("j", "n"), ("wahr", "falsch")),
+    *(("oui", "non"), ("vrai", "faux"), ("sí", "no"), ("si", "no"), ("sì", "no"), ("sim", "não"), ("ja", "nee")),
+)
+FLAG_OF = {word: float(i == 0) for words in YES_AND_NO for i, word in enumerate(words)} | {"1": 1.0, "0": 0.0}
 UNKNOWN = 0  # the code of a missing, absent or unseen category; seen ones count from 1
 
 
@@ -56,12 +63,37 @@ def numbers(column: pa.Array, name: str, where: Where, counts: np.ndarray | None
 
 def flags(column: pa.Array, name: str, where: Where) -> np.ndarray:
     """0, 1 or NaN."""
+    if is_text(column.type):
+        return _flags_of_words(column, name, where)
     values = numbers(column, name, where)
     bad = ~((values == 0) | (values == 1) | np.isnan(values))
     if bad.any():
         value = values[np.flatnonzero(bad)[0]]
         raise where.error(FlagValuesError, bad, name, f"a flag holds {value:g}", "use 0 and 1, or make it a number")
     return values
+
+
+def _flags_of_words(column: pa.Array, name: str, where: Where) -> np.ndarray:
+    codes, distinct = as_codes(column)
+    texts = as_text(distinct)
+    lookup = np.array([np.nan if text is None else FLAG_OF.get(folded(text), np.inf) for text in texts] + [np.nan])
+    values = lookup[codes].astype(np.float32)
+    bad = np.isinf(values)
+    if bad.any():
+        text = texts[codes[np.flatnonzero(bad)[0]]]
+        remedy = f"use 0 and 1, or yes and no, or make it a category: kinds={{{quoted(name)}: 'category'}}"
+        raise where.error(FlagValuesError, bad, name, f"a flag holds {quoted(text)}", remedy)
+    return values
+
+
+def words_of_flag(texts: Iterable[str]) -> tuple[str, str] | None:
+    """The words for 1 and for 0, if these are all that a column holds, such as ja and nein."""
+    written = {folded(text): text for text in texts}
+    return next(((written[yes], written[no]) for yes, no in YES_AND_NO if written.keys() == {yes, no}), None)
+
+
+def folded(text: str) -> str:
+    return text.strip().casefold()
 
 
 def categories(column: pa.Array, codes_of: dict[str, int]) -> np.ndarray:
@@ -71,8 +103,8 @@ def categories(column: pa.Array, codes_of: dict[str, int]) -> np.ndarray:
     return np.array([*lookup, UNKNOWN], dtype=np.int64)[codes]
 
 
-def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
-    """Raise if a value of a known column is missing."""
+def refuse_missing(missing: np.ndarray, name: str, where: Where, example: float | str = 0) -> None:
+    """Raise if a value of a known column is missing; `example`: what it may mean."""
     if not missing.any():
         return
     rows = np.flatnonzero(missing)[:3]
@@ -82,7 +114,7 @@ def refuse_missing(missing: np.ndarray, name: str, where: Where) -> None:
         missing,
         name,
         f"has to be known ahead but is missing: {examples}",
-        f"fill it, say what missing means with Schema(fill={{{name!r}: 0}}), or give the column the role past",
+        f"fill it, say what missing means: Schema(fill={{{name!r}: {example!r}}}), or give the column the role past",
     )
 
 

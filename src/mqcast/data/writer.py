@@ -10,7 +10,7 @@ import pyarrow as pa
 from mqcast.data.axis import TimeAxis, utc_times
 from mqcast.data.frequency import DAY, HOUR, show_time, weekday
 from mqcast.data.schema import Role, Schema, missing_flag
-from mqcast.data.source import Source
+from mqcast.data.source import Source, places_of
 from mqcast.data.values import (
     UNKNOWN,
     Where,
@@ -194,12 +194,24 @@ class Writer:
         assert where.series is not None
         assert where.times is not None
         time = where.times[row]
-        number = int(np.sum((where.series == where.series[row]) & (where.times == time)))
+        rows = self._rows_of(where.ids[where.series[row]], int(time))
         remedy = "aggregate them before fitting"
         if self.axis.zone is None and self.axis.frequency.sub_daily and weekday(time) == 6 and time % DAY <= 3 * HOUR:
             remedy += " or, if clocks went back in that hour, give the column its time zone or convert it to UTC"
         place = {"column": self.schema.time, "series": where.series_at(row), "time": where.time_at(row)}
-        return DuplicateRowsError(f"{max(2, number)} rows", remedy, **place)
+        return DuplicateRowsError(f"{len(rows)} rows ({places_of(self.source, rows)})", remedy, **place)
+
+    def _rows_of(self, id: str, time: int) -> list[int]:
+        """The rows of a series and date in the user's order; they are looked for only to be told in an error."""
+        rows, before = list[int](), 0
+        for batch in self.source.batches([self.schema.id, self.schema.time]):
+            column = batch.column(self.schema.time)
+            is_then = self.axis.count(as_microseconds(column), column.type, self.schema.time) == time
+            then = np.flatnonzero(is_then)
+            ids = as_text(batch.column(self.schema.id).take(pa.array(then)))
+            rows += [before + int(row) for row, text in zip(then, ids, strict=True) if text == id]
+            before += batch.num_rows
+        return rows
 
     def _target(self, batch: pa.RecordBatch, where: Where) -> np.ndarray:
         name, observed = self.schema.target, self.schema.observed
@@ -230,7 +242,7 @@ class Writer:
         column, kind = batch.column(name), self.schema.kinds[name]
         fill = self.schema.fill.get(name)
         if name in self.schema.known and fill is None:
-            refuse_missing(is_missing(column), name, where)
+            refuse_missing(is_missing(column), name, where, "none" if kind == "category" else 0)
         if kind == "category":
             codes = categories(column, self.codes_of[name])
             return (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -18,9 +18,10 @@ from mqcast.decide.policy import Policy
 from mqcast.errors import ConfigError, DataError
 from mqcast.evaluation.columns import one_of
 from mqcast.evaluation.reading import actuals_table, names_in, read_forecasts
-from mqcast.evaluation.tables import SPAN, ActualsTable, ForecastTable, Missing, Names
+from mqcast.evaluation.tables import SPAN, ActualsTable, ForecastTable, Names
 from mqcast.settings import nearest
 
+Lacking = Literal["raise", "drop"]
 MEASURES = {  # each is the sum over items of the first, over that of the second
     "cost": ("cost", "steps"),
     "fill_rate": ("served", "demand"),
@@ -78,7 +79,7 @@ def replay(
     correlation: float = 0.5,
     resamples: int = 1000,
     seed: int = 0,
-    missing: Missing = "raise",
+    missing: Lacking = "raise",
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -99,7 +100,7 @@ def replay(
     >>> replay({"oracle": forecasts}, world.actuals, policy).summary.columns[:3]
     ['forecaster', 'cost', 'fill_rate']
     """
-    one_of("missing", missing, Missing)
+    one_of("missing", missing, Lacking)
     whole_number("resamples", resamples)
     models = dict(forecasts) if isinstance(forecasts, Mapping) else {"forecast": forecasts}
     if not models:
@@ -214,7 +215,7 @@ def _demand(observed: ActualsTable, first: int, steps: int) -> np.ndarray:
 
 
 def _complete(
-    levels: dict[str, np.ndarray], demand: np.ndarray, observed: ActualsTable, reviews: list[int], missing: Missing
+    levels: dict[str, np.ndarray], demand: np.ndarray, observed: ActualsTable, reviews: list[int], missing: Lacking
 ) -> np.ndarray:
     """Which items have all forecasts and sales; items without any forecast are not asked about."""
     known = {name: np.isfinite(level) for name, level in levels.items()}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mqcast.data.axis import TimeAxis, wall_times
 from mqcast.data.frequency import DAY, HOUR, Frequency, show_time
 from mqcast.data.schema import is_numeric, is_text, plain_type, words_for
-from mqcast.data.source import Source, open_source
+from mqcast.data.source import Source, open_source, places_of
 from mqcast.data.values import as_codes, as_microseconds, as_text
 from mqcast.errors import (
     ColumnTypeError,
@@ -162,15 +162,16 @@ def share_of_grid(dates: np.ndarray, frequency: Frequency) -> float:
     return len(dates) / (steps[-1] - steps[0] + 1)
 
 
-def sorting(ids: list[str], item: np.ndarray, time: np.ndarray, what: str) -> np.ndarray:
+def sorting(ids: list[str], item: np.ndarray, time: np.ndarray, what: str, source: Source | None = None) -> np.ndarray:
     """The order by series and date, each pair of which there may be once."""
     order = order_of(item, time)
     order = np.arange(len(item)) if order is None else order
     item, time = item[order], time[order]
     twice = np.flatnonzero((np.diff(item) == 0) & (np.diff(time) == 0))
     if twice.size:
+        at = "" if source is None else f", {places_of(source, order[twice[0] : twice[0] + 2].tolist())}"
         raise DuplicateRowsError(
-            f"{what} have two rows for one date (and {twice.size - 1} more)",
+            f"{what} have two rows for one date{at} (and {twice.size - 1} more)",
             "keep one of each; of a cross-validation, drop_duplicates over id and date",
             series=ids[item[twice[0]]],
             time=show_time(int(time[twice[0]])),

@@ -75,7 +75,7 @@ def volatility(
     slices: Slices | None = None,
     leads: Leads = "auto",
     zeros: Zeros = "keep",
-    missing: Missing = "raise",
+    missing: Missing = "warn",
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -120,7 +120,7 @@ def volatility(
     else:
         table = forecast_table(revisions, names)
     judged = volatility_of(table, observed, settings, flattened(slices))
-    warn_of([judge("", table, Sold(observed), actuals_of(table, observed, missing)[table.trajectory])])
+    warn_of([judge("", table, Sold(observed), actuals_of(table, observed, "drop")[table.trajectory])])
     return judged
 
 
@@ -135,7 +135,7 @@ class Settings:
     seed: int = 0
     leads: Leads = "auto"
     zeros: Zeros = "keep"
-    missing: Missing = "raise"
+    missing: Missing = "warn"
 
     def __post_init__(self):
         whole_number("resamples", self.resamples, 1, MOST_RESAMPLES)

@@ -37,7 +37,7 @@ def evaluate(
     slices: Slices | None = None,
     static: Any = None,
     season: int | None = None,
-    missing: Missing = "raise",
+    missing: Missing = "warn",
     crossing: Crossing = "allow",
     id: str | None = None,
     time: str | None = None,

@@ -77,7 +77,7 @@ class MartingaleFilter:
         revisions: Forecasts[IntoDataFrame],
         actuals: Actuals,
         *,
-        missing: Missing = "raise",
+        missing: Missing = "warn",
         id: str | None = None,
         time: str | None = None,
         target: str | None = None,
@@ -141,7 +141,7 @@ def trade_off(
     resamples: int = 1000,
     seed: int = 0,
     leads: Leads = "auto",
-    missing: Missing = "raise",
+    missing: Missing = "warn",
     id: str | None = None,
     time: str | None = None,
     target: str | None = None,
@@ -158,7 +158,7 @@ def trade_off(
     scored = scored_models(tables, observed, missing)
     on_common_rows(scored)
     warn_of_implausible(scored, observed)
-    settings = Settings(levels, cdf, None, resamples, seed, leads, missing=missing)
+    settings = Settings(levels, cdf, None, resamples, seed, leads, missing="drop")
     rows = []
     for name, table in tables.items():
         metrics = accuracy({name: scored[name]}, observed).row(0, named=True)

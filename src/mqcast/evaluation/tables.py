@@ -16,7 +16,7 @@ from mqcast.data.axis import TimeAxis
 from mqcast.data.frame_types import FrameTypes
 from mqcast.data.frequency import Frequency, show_time
 from mqcast.data.schema import Schema, refuse_taken
-from mqcast.errors import ConfigError, DataError, SchemaError, quoted
+from mqcast.errors import ConfigError, DataError, SchemaError, TargetsLeftOutWarning, quoted, warn
 from mqcast.evaluation.columns import distinct, frequency_of, one_of, places, same_clock
 from mqcast.levels import quantile_column
 
@@ -24,7 +24,8 @@ NEVER = np.iinfo(np.int64).min
 SAME_LEVEL = 1e-9
 FIRST, LAST, SPAN, START = "first", "last", "span", "start"  # columns of totals over spans of steps
 SPANS_BY = "spans_by"  # how a total was forecast
-Missing = Literal["raise", "drop"]
+Missing = Literal["warn", "raise", "drop"]  # what to do with forecasts of dates without an actual
+MOST_STRANGERS = 0.5  # of the series: with more that the actuals do not know, ids are written differently
 
 
 @dataclass(frozen=True)
@@ -243,15 +244,9 @@ def actuals_of(
     row = actuals.find(forecasts.ids, item, time)
     demand = np.where(row >= 0, actuals.value[row], np.nan)
     bad = np.flatnonzero(np.isnan(demand))
-    if not bad.size or (may_be_none and missing == "drop"):
+    if not bad.size or (may_be_none and missing != "raise"):
         return demand
-    if (actuals.items_of(forecasts.ids) < 0).all():
-        raise DataError(
-            f"no id of the forecasts, such as {forecasts.ids[0]!r}, is among those of the actuals, such as "
-            f"{actuals.ids[0]!r}",
-            "write the ids alike in both",
-            column=actuals.names.id,
-        )
+    _refuse_strangers(forecasts, actuals, missing)
     if bad.size == len(demand):
         known = actuals.time[~np.isnan(actuals.value)]
         sold = f"from {show_time(int(known.min()))} to {show_time(int(known.max()))}" if known.size else "nowhere"
@@ -268,7 +263,37 @@ def actuals_of(
             series=forecasts.ids[item[bad[0]]],
             time=show_time(int(time[bad[0]])),
         )
+    if missing == "warn":
+        _warn_of_left_out(forecasts, actuals, bad)
     return demand
+
+
+def _warn_of_left_out(forecasts: ForecastTable, actuals: ActualsTable, bad: np.ndarray) -> None:
+    """Say how many trajectories have no actual, and how many of these lie in the future."""
+    rows = forecasts.begins[bad]
+    last = int(actuals.time[~np.isnan(actuals.value)].max())
+    warn(
+        f"{bad.size} of {len(forecasts.begins)} pairs of series and date have no actual and are left out "
+        f"({(forecasts.time[rows] > last).sum()} of them after {show_time(last)}, the last date with one; series "
+        f"{quoted(forecasts.ids[forecasts.item[rows[0]]])} at {show_time(int(forecasts.time[rows[0]]))} …); "
+        "missing='raise' makes this an error, missing='drop' says nothing",
+        TargetsLeftOutWarning,
+    )
+
+
+def _refuse_strangers(forecasts: ForecastTable, actuals: ActualsTable, missing: Missing) -> None:
+    """Raise if no series has actuals or, unless such series are to be dropped, if few have."""
+    strange = np.flatnonzero(actuals.items_of(forecasts.ids) < 0)
+    if strange.size < len(forecasts.ids) and (missing == "drop" or strange.size <= MOST_STRANGERS * len(forecasts.ids)):
+        return
+    all_of_them = strange.size == len(forecasts.ids)
+    few = "no id" if all_of_them else f"{strange.size} of {len(forecasts.ids)} ids"
+    raise DataError(
+        f"{few} of the forecasts, such as {quoted(forecasts.ids[strange[0]])}, {'is' if all_of_them else 'are not'} "
+        f"among those of the actuals, such as {quoted(actuals.ids[0])}",
+        "write the ids alike in both" + ("" if all_of_them else ", or missing='drop' to leave such forecasts out"),
+        column=actuals.names.id,
+    )
 
 
 def common_rows(tables: Mapping[str, ForecastTable]) -> dict[str, np.ndarray] | None:

@@ -165,17 +165,17 @@ def warn_of_plans(panel: Panel, lacking: set[Place], horizon: int, num_series: i
         warn(
             f"{len({one for one, _ in lacking})} of {num_series} series are not forecast"
             f"{' from all cutoffs' if several else ''}, since their plan lacks rows within the horizon of {horizon} "
-            f"steps ({_first(panel, lacking, panel.schema.known[0])} …); add rows with "
+            f"steps, or has empty values ({_first(panel, lacking, panel.schema.known[:4])} …); add rows with "
             f"{', '.join(panel.schema.known[:4])} up to the last target date; fill={{…}} in the schema says what empty "
             "values mean",
             IncompletePlanWarning,
         )
 
 
-def _first(panel: Panel, places: set[Place], column: str = "") -> str:
+def _first(panel: Panel, places: set[Place], columns: tuple[str, ...] = ()) -> str:
     """The first of some series and steps, in words."""
     series, step = np.array(min(places))[:, None]
-    what = f", column {quoted(column)}," if column else ""
+    what = f", column {' or '.join(map(quoted, columns))}," if columns else ""
     name, time = panel.ids[int(series[0])].as_py(), int(panel.times_at(series, step, 1)[0, 0])
     return f"series {quoted(name)}{what} at {show_time(time)}"
 

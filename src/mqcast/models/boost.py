@@ -28,10 +28,10 @@ from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import within_limits
 from mqcast.levels import quantile_column
 from mqcast.models.boost_features import matrix
-from mqcast.models.boost_history import Histories, history_chunks
-from mqcast.models.boost_scale import Facts, Origins
 from mqcast.models.boost_training import Clock, Group, Linear, TrainingRows, draw_origins, horizon_groups, learn
+from mqcast.models.histories import Histories, history_chunks
 from mqcast.models.protocol import TrainOptions
+from mqcast.models.target_scale import Facts, Origins
 from mqcast.settings import WindowConfig
 
 FORMAT, FORMAT_VERSION = "mqcast-trees", 1

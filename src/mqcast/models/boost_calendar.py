@@ -6,7 +6,7 @@ from mqcast.data.axis import TimeAxis
 from mqcast.data.calendar import Calendar
 from mqcast.data.frequency import EPOCH_WEEKDAY
 from mqcast.data.schema import Schema
-from mqcast.models.boost_scale import Spans
+from mqcast.models.target_scale import Spans
 
 HOLIDAY_REACH = 10  # days from a holiday that are told apart
 

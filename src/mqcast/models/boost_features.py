@@ -8,8 +8,8 @@ import numpy as np
 
 from mqcast.data.values import UNKNOWN
 from mqcast.models.boost_calendar import calendar_columns
-from mqcast.models.boost_history import Histories, window_mean
-from mqcast.models.boost_scale import Origins, Scale
+from mqcast.models.histories import Histories, window_mean
+from mqcast.models.target_scale import Origins, Scale
 
 NUM_LAGS, NUM_CYCLES, NUM_YEARS = 4, 4, 2  # last steps, and same steps of cycles and years, that are features
 FEW, MANY = 4, 16  # of the latest steps like the target, whose mean is a feature

@@ -15,9 +15,9 @@ from mqcast.data.on_sale import first_sales
 from mqcast.data.panel import Panel
 from mqcast.errors import DataError
 from mqcast.models.boost_features import matrix
-from mqcast.models.boost_history import history_chunks
-from mqcast.models.boost_scale import Facts, Origins, Spans
+from mqcast.models.histories import history_chunks
 from mqcast.models.protocol import TrainOptions
+from mqcast.models.target_scale import Facts, Origins, Spans
 
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
 ROWS_A_GROUP, LEAST_AHEAD = 100_000, 3  # rows of training, and horizons of each cutoff among them

@@ -18,14 +18,14 @@ from mqcast.artifact import ArtifactFolder
 from mqcast.data.panel import Panel
 from mqcast.data.views import known_at
 from mqcast.data.windows import as_time
-from mqcast.errors import ArtifactError, ConfigError
+from mqcast.errors import ArtifactError, ConfigError, DataError
 from mqcast.models.blend import Judged, best_weights
 from mqcast.models.boost import forecast_origins, typical_largest
-from mqcast.models.boost_history import Histories, history_chunks
-from mqcast.models.boost_scale import Facts, Origins, Spans
 from mqcast.models.boost_training import horizon_groups
+from mqcast.models.histories import Histories, history_chunks
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.smoothing_states import NUM_CANDIDATES, NUM_SEASONS, States, Usual
+from mqcast.models.target_scale import Facts, Origins, Spans
 
 FORMAT, FORMAT_VERSION, FACTS = "mqcast-smoothing", 1, "smoothing.json"
 MOST_CUTOFFS, MOST_VALUES = 40, 400_000  # that the weights are learnt from; forecasts of each candidate
@@ -144,6 +144,8 @@ def _with_errors(fitted: FittedSmoothing, panel: Panel) -> FittedSmoothing:
     """Learn weights and errors from forecasts of the last cutoffs."""
     horizon = fitted.facts.horizon
     origins = _past_origins(panel, horizon)
+    if not len(origins):
+        raise DataError("no series has more than 3 steps to learn from", "give more history, or fit seasonal-naive")
     candidates = np.empty((NUM_CANDIDATES, len(origins), horizon))
     y, parts = np.empty(candidates.shape[1:]), list[tuple[slice, Usual]]()
     for part, histories in history_chunks(panel, origins, fitted.facts):

@@ -12,8 +12,8 @@ import numpy as np
 
 from mqcast.data.calendar import Calendar
 from mqcast.data.panel import Panel
-from mqcast.models.boost_history import Histories, totals, window_mean
-from mqcast.models.boost_scale import Origins
+from mqcast.models.histories import Histories, totals, window_mean
+from mqcast.models.target_scale import Origins
 
 PACES = (0.1, 0.2, 0.4, 0.7)  # weights of the last step in the levels
 YEARLY = ((0.0, 0.0), (0.5, 0.0), (0.9, 0.0), (0.0, 0.9), (0.5, 0.4))  # shares of a series' own effect and of the usual

@@ -9,10 +9,10 @@ import numpy as np
 from mqcast.data.calendar import Calendar
 from mqcast.data.frequency import DAY, HOUR
 from mqcast.data.panel import Panel
-from mqcast.models.boost_scale import MOST_SWITCHES
+from mqcast.models.target_scale import MOST_SWITCHES
 
 if TYPE_CHECKING:
-    from mqcast.models.boost_history import Histories
+    from mqcast.models.histories import Histories
 
 Wanted = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from mqcast.data.panel import Panel
 from mqcast.data.values import UNKNOWN
-from mqcast.models.boost_alike import Likeness, likenesses_of
-from mqcast.models.boost_scale import Facts, Origins, Scale, Spans
+from mqcast.models.likenesses import Likeness, likenesses_of
+from mqcast.models.target_scale import Facts, Origins, Scale, Spans
 
 CELLS_AT_A_TIME = 2**20  # series × steps that are in memory
 UNIT_SHARE = 0.5  # of the level: below this unit, the logarithm of 1 + y / unit is nearly a straight line

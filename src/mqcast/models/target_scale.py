@@ -1,4 +1,4 @@
-"""The units of boosted trees: spans of time by frequency, what the fit decides, and targets relative to a level."""
+"""Units of histories: spans of time by frequency, what the fit decides, and targets relative to a level."""
 
 from dataclasses import dataclass
 from typing import Any
