@@ -28,8 +28,8 @@ class Dataset:
     static: pl.DataFrame | None = None
     events: pl.DataFrame | None = None
     promotions: tuple[str, ...] = ()
-    of_date: tuple[str, ...] = ()
     oracle: Oracle | None = None
+    of_date: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> pl.DataFrame:
