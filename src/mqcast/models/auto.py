@@ -140,9 +140,12 @@ class _Fit:
     def _each(
         self, names: Mapping[str, Any] | tuple[str, ...], work: Callable[[str, int], Found], where: str
     ) -> dict[str, Found]:
-        """What each member gives; those that fail are left out. Networks come last: they use what time is left."""
+        """What each member gives; those that fail are left out.
+
+        Those that learn little come first, since they need next to no time, and networks last: they use what is left.
+        """
         members = self.stages.members
-        order = sorted(names, key=lambda name: isinstance(members[name], NetworkModel))
+        order = sorted(names, key=lambda name: (isinstance(members[name], NetworkModel), name not in PRIOR))
         found: dict[str, Found] = {}
         first_error: Exception | None = None
         for i, name in enumerate(order):
