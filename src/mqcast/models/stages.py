@@ -92,9 +92,7 @@ class Stages:
         began, buffer = time.monotonic(), io.BytesIO()
         frame, allowed = self._rehearsed(name)
         if frame is None:
-            share = self._share(VALIDATION_SHARE, num_left)
-            allowed = share if any(isinstance(member, CanRehearse) for member in self.members.values()) else None
-            options = self._options(name, share, self.folder / PROGRESS / key)
+            options = self._options(name, self._share(VALIDATION_SHARE, num_left), self.folder / PROGRESS / key)
             frame = holdout.revisions(self.members[name].fit(self.panel, replace(options, until=holdout.first)))
         frame.write_parquet(buffer)
         self.minutes[name] = (time.monotonic() - began) / 60
