@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS = ROOT / "docs" / "evidence.md", ROOT / "lab" / "results"
 STUDIES = ("rossmann-ablation", "frat", "m5", "private")
+PAPER_TASKS = {"volatility": 4, "retail-families": 3}  # with the digits of a loss
 BASELINE, ORACLE, LEVELS = "mqcnn", "oracle", (0.5, 0.9)
 NAMES = {
     "mqt": "MQT",
@@ -123,13 +125,55 @@ def both_tables(study: str) -> str:
     return f"{losses_table(study, tables, models)}\n\n{volatility_table(study, tables, models)}"
 
 
+def paper_table(task: str) -> str:
+    """The systems of one of the paper's tasks, means over seeds, beside what is published, best P50 first."""
+    records: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((RESULTS / task).glob("*-[0-9].json")):
+        if "tables" not in path.name:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            records.setdefault(record["model"], []).append(record)
+    experiment = tomllib.loads((ROOT / "lab" / "paper" / f"{task}.toml").read_text(encoding="utf-8"))
+    rows = [(_mean(runs, "P50"), _paper_row(runs, PAPER_TASKS[task])) for runs in records.values()]
+    for model, scores in experiment.get("published", {}).items():
+        losses = [f"{scores[level]:.3f}" for level in ("P50", "P90")]
+        rows.append((scores["P50"], [f"{model}, published", *losses, *[""] * 6]))
+    headings = [f"`lab/results/{task}`", "P50", "P90", "≤ P50", "≤ P90", "bias", "seeds", "CPU-minutes", "steps"]
+    return table(headings, [cells for _, cells in sorted(rows, key=lambda row: row[0])])
+
+
+def _paper_row(runs: Sequence[dict[str, Any]], digits: int) -> list[str]:
+    model, _, preset = runs[0]["model"].partition("@")
+    members = runs[0]["config"]["model"]["members"]
+    steps = sorted({run["details"]["steps"] for run in runs})
+    return [
+        f"{name_of(model)}, {f'preset `{preset}`' if preset else 'default'}",
+        *(_spread([run["metrics"][level] for run in runs], digits) for level in ("P50", "P90")),
+        *(f"{_mean(runs, f'{level} covers'):.0%}".replace("%", " %") for level in ("P50", "P90")),
+        f"{_mean(runs, 'bias'):+.2f}".replace("-", "−"),
+        str(len(runs)),
+        f"{sum(run['cpu_seconds'] for run in runs) / len(runs) / 60:.0f}",
+        f"{members} × " * (members > 1) + "–".join(f"{number:,}" for number in dict.fromkeys((steps[0], steps[-1]))),
+    ]
+
+
+def _mean(runs: Sequence[dict[str, Any]], metric: str) -> float:
+    return sum(run["metrics"][metric] for run in runs) / len(runs)
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """The mean and, of several, the least and the most."""
+    mean = f"{sum(values) / len(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
 def with_tables(page: str) -> str:
-    """The page with every study's tables between its marks."""
-    for study in STUDIES:
-        begin, end = (f"<!-- tables of {study}: {word} -->" for word in ("begin", "end"))
+    """The page with all tables between their marks."""
+    tables = dict.fromkeys(STUDIES, both_tables) | dict.fromkeys(PAPER_TASKS, paper_table)
+    for name, of in tables.items():
+        begin, end = (f"<!-- tables of {name}: {word} -->" for word in ("begin", "end"))
         before, _, rest = page.partition(begin)
         _, _, after = rest.partition(end)
-        page = f"{before}{begin}\n{both_tables(study)}\n{end}{after}"
+        page = f"{before}{begin}\n{of(name)}\n{end}{after}"
     return page
 
 

@@ -140,12 +140,9 @@ class _Fit:
     def _each(
         self, names: Mapping[str, Any] | tuple[str, ...], work: Callable[[str, int], Found], where: str
     ) -> dict[str, Found]:
-        """What each member gives; those that fail are left out.
-
-        Those that learn little come first, since they need next to no time, and networks last: they use what is left.
-        """
+        """What each member gives; those that fail are left out. Networks come last: they use what time is left."""
         members = self.stages.members
-        order = sorted(names, key=lambda name: (isinstance(members[name], NetworkModel), name not in PRIOR))
+        order = sorted(names, key=lambda name: isinstance(members[name], NetworkModel))
         found: dict[str, Found] = {}
         first_error: Exception | None = None
         for i, name in enumerate(order):
