@@ -28,7 +28,16 @@ from mqcast.forecast.frames import plan_cutoffs, rows_frame
 from mqcast.forecast.limits import within_limits
 from mqcast.levels import quantile_column
 from mqcast.models.boost_features import matrix
-from mqcast.models.boost_training import Clock, Group, Linear, TrainingRows, draw_origins, horizon_groups, learn
+from mqcast.models.boost_training import (
+    Clock,
+    Group,
+    Linear,
+    TrainingRows,
+    draw_origins,
+    horizon_groups,
+    learn,
+    rows_of_a_group,
+)
 from mqcast.models.histories import Histories, history_chunks
 from mqcast.models.protocol import TrainOptions
 from mqcast.models.target_scale import Facts, Origins
@@ -166,13 +175,14 @@ class BoostedTrees:
         known = panel if options.until is None else known_at(panel, as_time(options.until, panel.axis))
         known.require_verified()
         facts = Facts.of(known, options.horizon)
-        origins = draw_origins(known, facts, np.random.default_rng([options.seed, 0]))
+        num_rows = rows_of_a_group(options.max_minutes)
+        origins = draw_origins(known, facts, num_rows, np.random.default_rng([options.seed, 0]))
         clock = Clock(started, options.max_minutes, len(horizon_groups(options.horizon)), len(options.quantiles))
         groups, names = [], ()
         given = options.listeners
         with progress(quiet=not options.verbose) if given is None else nullcontext(given) as listeners:
             for first, last in horizon_groups(options.horizon):
-                rows = TrainingRows.of(known, facts, origins, first, last, options.seed)
+                rows = TrainingRows.of(known, facts, origins, first, last, num_rows, options.seed)
                 groups.append(learn(rows, options, clock))
                 names = rows.names
                 rounds = "/".join(str(booster.num_trees()) for booster in groups[-1].boosters)

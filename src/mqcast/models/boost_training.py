@@ -20,7 +20,8 @@ from mqcast.models.protocol import TrainOptions
 from mqcast.models.target_scale import Facts, Origins, Spans
 
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
-ROWS_A_GROUP, LEAST_AHEAD = 100_000, 3  # rows of training, and horizons of each cutoff among them
+MOST_ROWS, ROWS_A_MINUTE, LEAST_ROWS = 100_000, 33_000, 20_000  # of training in a group, by the minutes there are
+LEAST_AHEAD = 3  # horizons of each cutoff among the rows
 ROWS_A_THREAD = 20_000
 MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 250, 25, 80, 15
 LEAST_VALID = 500  # rows that decide how long to train
@@ -29,9 +30,11 @@ MOST_MISSING = 0.1  # of a feature that the linear forecast uses
 RIDGE = 0.02
 WEIGHT_POWER = 0.25  # of the level: larger series weigh more, but less than their share of demand
 FAR = 6.0  # standard deviations: features and targets beyond are cut off in the linear forecast
+RATE, FASTEST = 0.08, 0.3  # learning rates: the usual one, and that of very few rounds
+TRIAL_ROUNDS = 2  # that tell how many there is time for
 PARAMETERS = {
     "objective": "quantile",
-    "learning_rate": 0.08,
+    "learning_rate": RATE,
     "feature_fraction": 0.6,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
@@ -127,7 +130,12 @@ class Group:
         return np.sort(np.stack([linear + a + b for a, b in zip(self.starts, learnt, strict=True)], axis=1), axis=1)
 
 
-def draw_origins(panel: Panel, facts: Facts, rng: np.random.Generator) -> Origins:
+def rows_of_a_group(max_minutes: float | None) -> int:
+    """Fewer where time is short: trees of few rows that are done are better than the first trees of many."""
+    return MOST_ROWS if max_minutes is None else int(np.clip(ROWS_A_MINUTE * max_minutes, LEAST_ROWS, MOST_ROWS))
+
+
+def draw_origins(panel: Panel, facts: Facts, num_rows: int, rng: np.random.Generator) -> Origins:
     """Cutoffs to train on, from the first sale of each series to before its last observation; recent ones preferred."""
     first = panel.first_step
     if facts.never_negative:
@@ -138,7 +146,7 @@ def draw_origins(panel: Panel, facts: Facts, rng: np.random.Generator) -> Origin
     count = np.maximum(panel.last_observed - first, 0)
     if not count.any():
         raise DataError("no series has a sale and a later observation", "give more history")
-    most = ROWS_A_GROUP // min(LEAST_AHEAD, facts.horizon)
+    most = num_rows // min(LEAST_AHEAD, facts.horizon)
     if count.sum() <= most:
         series = np.repeat(np.arange(panel.num_series), count)
         age = np.arange(len(series)) - np.repeat(np.cumsum(count) - count, count)
@@ -166,9 +174,11 @@ class TrainingRows:
     is_valid: np.ndarray
 
     @classmethod
-    def of(cls, panel: Panel, facts: Facts, origins: Origins, first: int, last: int, seed: int) -> "TrainingRows":
+    def of(
+        cls, panel: Panel, facts: Facts, origins: Origins, first: int, last: int, num_rows: int, seed: int
+    ) -> "TrainingRows":
         number = last - first + 1
-        each = int(np.clip(ROWS_A_GROUP // len(origins), 1, number))
+        each = int(np.clip(num_rows // len(origins), 1, number))
         offset = np.random.default_rng([seed, first]).integers(number, size=len(origins))
         ahead = first + (offset[:, None] + np.arange(each) * number // each) % number
         xs, zs, weights, kept, names = [], [], [], [], ()
@@ -238,6 +248,7 @@ def learn(rows: TrainingRows, options: TrainOptions, clock: Clock) -> Group:
         rows.x, rows.z, weight=rows.weight, categorical_feature=categories, params=parameters
     ).construct()
     most = MOST_ROUNDS if options.max_steps is None else min(MOST_ROUNDS, options.max_steps)
+    parameters["learning_rate"] = _rate(lightgbm, data, parameters, clock)
     linear, rounds = _validated(lightgbm, data, rows, parameters, options.quantiles, most, clock)
     base = linear(rows.x)
     starts, trees = [], []
@@ -250,6 +261,17 @@ def learn(rows: TrainingRows, options: TrainOptions, clock: Clock) -> Group:
         starts.append(start)
         trees.append(booster.model_to_string(num_iteration=-1))
     return Group(rows.first, rows.last, linear, tuple(starts), tuple(trees))
+
+
+def _rate(lightgbm: Any, data: Any, parameters: dict[str, Any], clock: Clock) -> float:
+    """A learning rate with which the rounds that there is time for are enough."""
+    if clock.max_minutes is None:
+        return RATE
+    began = time.monotonic()
+    lightgbm.train(parameters | {"alpha": 0.5}, data, TRIAL_ROUNDS)
+    seconds = (time.monotonic() - began) / TRIAL_ROUNDS
+    rounds = (clock.deadline() - time.monotonic()) / max(seconds, 1e-9)
+    return float(np.clip(RATE * USUAL_ROUNDS / max(rounds, 1.0), RATE, FASTEST))
 
 
 def _sizes(num_rows: int) -> dict[str, int]:
