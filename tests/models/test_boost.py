@@ -158,6 +158,25 @@ def test_quantiles_never_cross_and_have_the_sign_of_the_data(kind: str):
         assert np.allclose(quantiles, 3)
 
 
+def test_little_time_means_fewer_rows_and_larger_steps(monkeypatch):
+    rows = [boost_training.rows_of_a_group(minutes) for minutes in (None, 5, 0.5, 0.01)]
+    assert rows == [100_000, 100_000, 50_000, 20_000]
+    lightgbm, rates = pytest.importorskip("lightgbm"), []
+    train = lightgbm.train
+
+    def noted(parameters, *given, **more):
+        rates.append(parameters["learning_rate"])
+        return train(parameters, *given, **more)
+
+    monkeypatch.setattr(lightgbm, "train", noted)
+    panel = Panel.from_frame(promoted_days(), {"known": ["promo"], "freq": "D"})
+    trees(panel, 7, 60)
+    assert set(rates) == {boost_training.RATE}
+    rates.clear()
+    trees(panel, 7, 60, max_minutes=1e-9)
+    assert rates[-1] == boost_training.FASTEST
+
+
 def test_training_keeps_to_its_minutes():
     panel = Panel.from_frame(promoted_days(), {"known": ["promo"], "freq": "D"})
     fitted = trees(panel, 7, 60, max_minutes=1e-9)

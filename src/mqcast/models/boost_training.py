@@ -20,7 +20,7 @@ from mqcast.models.protocol import TrainOptions
 from mqcast.models.target_scale import Facts, Origins, Spans
 
 NUM_GROUPS, GROUPS_GROW = 3, 1.5  # groups of horizons, of which later ones are longer
-MOST_ROWS, ROWS_A_MINUTE, LEAST_ROWS = 100_000, 33_000, 20_000  # of training in a group, by the minutes there are
+MOST_ROWS, ROWS_A_MINUTE, LEAST_ROWS = 100_000, 100_000, 20_000  # of training in a group, by the minutes there are
 LEAST_AHEAD = 3  # horizons of each cutoff among the rows
 ROWS_A_THREAD = 20_000
 MOST_ROUNDS, PATIENCE, USUAL_ROUNDS, LEAST_ROUNDS = 250, 25, 80, 15
