@@ -455,6 +455,21 @@ def test_saved_and_loaded_it_forecasts_the_same_to_the_bit(model: str, tmp_path)
         made.save(path)
 
 
+def test_a_clock_among_the_known_columns_changes_no_forecast(tmp_path):
+    """Networks see only how the number of the week moves, which is always by one."""
+    frame = pl.DataFrame({"week": range(70)}).with_columns(
+        ds=pl.datetime(2023, 1, 1) + pl.duration(weeks=pl.col("week")),
+        y=pl.when(pl.col("week") < 66).then(10.0 + pl.col("week") % 4),
+    )
+    frame = pl.concat([frame.with_columns(unique_id=pl.lit(name)) for name in "ab"])
+    made = Forecaster("mqcnn", 4, schema={"known": ["week"]}, max_steps=3, verbose=False, config=SMALL).fit(frame)
+    made.save(tmp_path / "saved")
+    loaded = Forecaster.load(tmp_path / "saved")
+    assert loaded.predict().equals(made.predict())
+    later = frame.with_columns(pl.col("week") + 1000)
+    assert np.allclose(loaded.predict(later)["q0.5"], made.predict()["q0.5"], rtol=1e-4)
+
+
 def test_saved_and_loaded_it_trains_again_as_it_was_told_to(tmp_path):
     config = {"model": {"hidden_dim": 4}, "train": {"learning_rate": 0.01}}
     made = Forecaster(horizon=HORIZON, config=config, seed=5, max_steps=3, max_minutes=2, verbose=False)

@@ -104,7 +104,8 @@ def check_scalers(arrays: Mapping[str, np.ndarray], encoding: Encoding) -> None:
         width = len(encoding.schema.numbers(role))
         for part in ("loc", "scale"):
             _require(arrays, name := f"number.{block}.{part}", (width,), np.float64)
-            if not np.isfinite(arrays[name]).all() or (part == "scale" and (arrays[name] <= 0).any()):
+            fits = np.isfinite(arrays[name]) if part == "loc" else arrays[name] > 0  # infinite: a clock's
+            if not fits.all():
                 raise ValueError(f"{name} is out of range")
         for i, column in enumerate(encoding.schema.categories(role)):
             num_codes = len(encoding.vocabularies[column]) + 1
