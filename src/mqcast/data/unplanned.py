@@ -41,7 +41,7 @@ class WithoutUnplanned:
         lacks = [is_missing(batch.column(name)) for name in self._needed]
         return ~(self._is_late(batch) & np.any([np.zeros(batch.num_rows, bool), *lacks], axis=0))
 
-    def loses_what_it_must_not(self, id: str) -> bool:
+    def leaves_too_little(self, id: str) -> bool:
         """Whether no plan is left, or a series has no row left."""
         is_left, ids = False, [set[object](), set[object]()]
         for batch in self._source.batches(list(dict.fromkeys([id, self._time, *self._needed]))):
@@ -74,6 +74,6 @@ class WithoutUnplanned:
 def without_unplanned(source: Source, schema: Schema) -> Source | None:
     """The source without these rows; None if there are none, or no others after the last sale, or none of a series."""
     rows = WithoutUnplanned(source, schema)
-    if rows.num_rows == source.num_rows or rows.loses_what_it_must_not(schema.id):
+    if rows.num_rows == source.num_rows or rows.leaves_too_little(schema.id):
         return None
     return rows
